@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Socket addresses for the connection manager: IPv4 and IPv6, wildcards,
+ * mapped and scoped forms, the source address that routing would choose, and
+ * the GIDs that stand for addresses.
+ */
+#include "sv_cm.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+	DISCARD_PORT = 9,	/* any port will do: nothing is sent */
+	MAPPED_LEN = 12,
+};
+
+static const struct sockaddr_in *v4(const struct sockaddr *addr)
+{
+	return (const struct sockaddr_in *)addr;
+}
+
+static const struct sockaddr_in6 *v6(const struct sockaddr *addr)
+{
+	return (const struct sockaddr_in6 *)addr;
+}
+
+static bool in4_is_loopback(struct in_addr addr)
+{
+	return ntohl(addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+int sv_addr_check(const struct sockaddr *addr)
+{
+	if (!addr)
+		return EINVAL;
+	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
+		return EAFNOSUPPORT;
+	return 0;
+}
+
+socklen_t sv_addr_len(const struct sockaddr *addr)
+{
+	return addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) :
+		sizeof(struct sockaddr_in6);
+}
+
+bool sv_addr_is_any(const struct sockaddr *addr)
+{
+	if (addr->sa_family == AF_INET)
+		return v4(addr)->sin_addr.s_addr == htonl(INADDR_ANY);
+	return IN6_IS_ADDR_UNSPECIFIED(&v6(addr)->sin6_addr);
+}
+
+void sv_addr_copy(struct sockaddr_storage *dst, const struct sockaddr *src)
+{
+	memset(dst, 0, sizeof(*dst));
+	memcpy(dst, src, sv_addr_len(src));
+}
+
+void sv_addr_any(struct sockaddr_storage *addr, sa_family_t family)
+{
+	memset(addr, 0, sizeof(*addr));
+	addr->ss_family = family;
+}
+
+/* Keeps family and port. */
+void sv_addr_loopback(struct sockaddr_storage *addr)
+{
+	if (addr->ss_family == AF_INET)
+		((struct sockaddr_in *)addr)->sin_addr.s_addr =
+			htonl(INADDR_LOOPBACK);
+	else
+		((struct sockaddr_in6 *)addr)->sin6_addr = in6addr_loopback;
+}
+
+void sv_addr_unmap(struct sockaddr_storage *addr)
+{
+	struct sockaddr_in6 in;
+	struct sockaddr_in out = { .sin_family = AF_INET };
+
+	if (addr->ss_family != AF_INET6)
+		return;
+	memcpy(&in, addr, sizeof(in));
+	if (!IN6_IS_ADDR_V4MAPPED(&in.sin6_addr))
+		return;
+	out.sin_port = in.sin6_port;
+	memcpy(&out.sin_addr, &in.sin6_addr.s6_addr[MAPPED_LEN],
+	       sizeof(out.sin_addr));
+	memset(addr, 0, sizeof(*addr));
+	memcpy(addr, &out, sizeof(out));
+}
+
+uint16_t sv_addr_port(const struct sockaddr *addr)
+{
+	return ntohs(addr->sa_family == AF_INET ? v4(addr)->sin_port :
+		     v6(addr)->sin6_port);
+}
+
+void sv_addr_set_port(struct sockaddr_storage *addr, uint16_t port)
+{
+	if (addr->ss_family == AF_INET)
+		((struct sockaddr_in *)addr)->sin_port = htons(port);
+	else
+		((struct sockaddr_in6 *)addr)->sin6_port = htons(port);
+}
+
+/*
+ * Connecting a datagram socket looks up the route and sends nothing. bound, if
+ * given, is the address the id was bound to: it must be able to reach dst.
+ */
+int sv_addr_source(const struct sockaddr *dst, const struct sockaddr *bound,
+		   struct sockaddr_storage *src)
+{
+	struct sockaddr_storage addr;
+	socklen_t len = sizeof(*src);
+	int err = 0;
+	int sock;
+
+	sock = socket(dst->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (sock < 0)
+		return errno;
+	if (bound) {
+		sv_addr_copy(&addr, bound);
+		sv_addr_set_port(&addr, 0);
+		if (bind(sock, (struct sockaddr *)&addr,
+			 sv_addr_len(bound))) {
+			err = errno;
+			goto out;
+		}
+	}
+	sv_addr_copy(&addr, dst);
+	if (!sv_addr_port(dst))
+		sv_addr_set_port(&addr, DISCARD_PORT);
+	memset(src, 0, sizeof(*src));
+	if (connect(sock, (struct sockaddr *)&addr, sv_addr_len(dst)) ||
+	    getsockname(sock, (struct sockaddr *)src, &len))
+		err = errno;
+	else
+		sv_addr_set_port(src, 0);
+out:
+	close(sock);
+	return err;
+}
+
+/* All of 127/8 is ours, though only 127.0.0.1 is on an interface. */
+int sv_addr_gid_index(const struct sockaddr *addr)
+{
+	struct sockaddr_storage lo;
+
+	if (addr->sa_family == AF_INET && in4_is_loopback(v4(addr)->sin_addr)) {
+		sv_addr_copy(&lo, addr);
+		sv_addr_loopback(&lo);
+		return sv_dev_gid_index((struct sockaddr *)&lo);
+	}
+	return sv_dev_gid_index(addr);
+}
+
+void sv_addr_gid(const struct sockaddr *addr, union ibv_gid *gid)
+{
+	memset(gid, 0, sizeof(*gid));
+	if (addr->sa_family == AF_INET) {
+		gid->raw[MAPPED_LEN - 2] = 0xff;
+		gid->raw[MAPPED_LEN - 1] = 0xff;
+		memcpy(&gid->raw[MAPPED_LEN], &v4(addr)->sin_addr,
+		       sizeof(v4(addr)->sin_addr));
+		return;
+	}
+	memcpy(gid->raw, &v6(addr)->sin6_addr, sizeof(gid->raw));
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The connection manager's structs, and its prototypes by file.
+ *
+ *	sv_cm_event.c	event channels; queueing, fetching, acknowledging
+ *	sv_cm_id.c	ids: create, bind, resolve, options, destroy
+ *	sv_cm_call.c	connect, accept, reject, establish, disconnect, QP attrs
+ *	sv_cm_conn.c	one TCP connection: buffers, messages, end of life
+ *	sv_cm_active.c	what the connecting side does, step by step
+ *	sv_cm_passive.c	listeners, and the same for the accepting side
+ *	sv_handover.c	same-host proof, UNIX socket, passing of the link
+ *	sv_addr.c	addresses
+ *
+ * Locking. One lock, sv_cm.lock, guards every struct below. Public calls and
+ * engine handlers take it and do everything under it; no socket of ours blocks.
+ * The order is sv_cm.lock, then what sv_int.h lists, then the engine's lock.
+ * Only destroy_id and migrate_id sleep (on sv_id.acked, which drops the lock).
+ *
+ * After fork() the child may use what it makes anew. What it inherited is dead:
+ * calls fail with ENODEV, and destroying frees the memory and no more.
+ *
+ * Lifetimes. An id lives from create (or from the connection request, for the
+ * passive side) to destroy. A conn is one TCP connection with what was read and
+ * not yet written; it belongs to its id once it has one, and goes when the
+ * TCP connection has served. Ids and conns are freed through the engine
+ * (sv_engine_defer), because a handler may hold their address; such a handler
+ * finds ->dead set. Events live from queueing to acknowledgement.
+ *
+ *              an id's states                          a conn's phases
+ *
+ *  IDLE ──bind──► BOUND ──listen──► LISTEN      active            passive
+ *    └──resolve─────┴──► ADDR_RESOLVED
+ *                          │ resolve_route      TCP               REQUEST
+ *                        ROUTE_RESOLVED         REPLY             HELLO
+ *    (passive)             │ connect            ACCEPT            USER
+ *  REQUESTED ──────┐     CONNECTING             HANDOVER          HANDOVER
+ *    │ reject      │accept │                    UP                READY
+ *    │             │     RESPONDED                                UP
+ *    │        ACCEPTED     │ establish
+ *    ▼             └──► CONNECTED ──disconnect──► DISCONNECTING
+ *  FAILED ◄── any failure   └── peer's DREQ, EOF ──► DISCONNECTED ◄─┘
+ */
+#ifndef SV_CM_H
+#define SV_CM_H
+
+#include "sv_int.h"
+#include "sv_engine.h"
+#include "sv_mpa.h"
+
+enum {
+	/* What the RoCE look promises for RDMA_PS_TCP. */
+	SV_CM_REQ_PD = 56,
+	SV_CM_REP_PD = 196,
+	SV_CM_REJ_PD = 148,
+
+	/* Reasons of a rejection, as InfiniBand's CM numbers them. */
+	SV_CM_REJ_TIMEOUT = 4,
+	SV_CM_REJ_INVALID_SERVICE = 8,
+	SV_CM_REJ_CONSUMER = 28,
+
+	SV_CM_REQUEST_MS = 5000,	/* accepted, no request yet */
+	SV_CM_REPLY_MS = 10000,		/* connect to reply */
+	SV_CM_HANDOVER_MS = 5000,	/* reply to link */
+	SV_CM_READY_MS = 30000,		/* link to the peer's establish */
+	SV_CM_DREQ_MS = 1000,		/* disconnect to its answer */
+	SV_CM_TIMEWAIT_MS = 1000,
+
+	SV_CM_MAX_BACKLOG = 1024,	/* also for backlog <= 0 */
+	SV_CM_MAX_HALF_OPEN = 256,	/* accepted, no request yet; process */
+	SV_CM_RX_SIZE = 1024,
+	SV_CM_TX_SIZE = 1024,
+};
+
+enum sv_id_state {
+	SV_ID_IDLE,
+	SV_ID_BOUND,
+	SV_ID_ADDR_RESOLVED,
+	SV_ID_ROUTE_RESOLVED,
+	SV_ID_LISTEN,
+	SV_ID_CONNECTING,
+	SV_ID_RESPONDED,
+	SV_ID_REQUESTED,
+	SV_ID_ACCEPTED,
+	SV_ID_CONNECTED,
+	SV_ID_DISCONNECTING,
+	SV_ID_DISCONNECTED,
+	SV_ID_FAILED,
+};
+
+enum sv_conn_phase {
+	SV_CONN_TCP,		/* active: TCP connection under way */
+	SV_CONN_REPLY,		/* request sent, HELLO or reply awaited */
+	SV_CONN_ACCEPT,		/* reply read, ACCEPT awaited */
+	SV_CONN_REQUEST,	/* passive: request awaited */
+	SV_CONN_HELLO,		/* HELLO sent, the peer's awaited */
+	SV_CONN_USER,		/* accept or reject awaited */
+	SV_CONN_HANDOVER,	/* both: link being made */
+	SV_CONN_READY,		/* passive: peer's READY awaited */
+	SV_CONN_UP,
+};
+
+struct sv_channel {
+	struct rdma_event_channel channel;	/* first: public */
+	struct list events;	/* sv_event.node */
+	unsigned int refs;	/* the user's, and one per id */
+	unsigned int process;	/* sv_cm.process when it was made */
+};
+
+struct sv_event {
+	struct rdma_cm_event event;	/* first: public */
+	struct list node;		/* queued, or its id's reserve */
+	struct sv_id *counted;		/* whose destroy waits for the ack */
+	struct sv_id *child;		/* CONNECT_REQUEST: the id it brings */
+	uint8_t pd[SV_CM_REP_PD];
+};
+
+struct sv_listener {
+	unsigned int backlog;
+	unsigned int pending;	/* requests queued and not fetched */
+	struct sv_timer pause;	/* until when nothing is accepted */
+};
+
+struct sv_id {
+	struct rdma_cm_id id;	/* first: public */
+	struct list node;	/* sv_cm.ids */
+	struct sv_defer defer;
+	enum sv_id_state state;
+	unsigned int process;	/* sv_cm.process when it was made */
+	bool dead;		/* destroyed, on its way to being freed */
+	bool sync;		/* made without a channel */
+	bool fetched;		/* the user knows it */
+	int sock;		/* bound or listening; -1 once a conn has it */
+	struct sv_conn *conn;
+	struct sv_listener listener;
+	struct ibv_sa_path_rec *path;	/* what route.path_rec points to */
+
+	unsigned int events_got;	/* fetched by the user */
+	unsigned int events_acked;
+	pthread_cond_t acked;
+	struct list reserve;	/* sv_event, for when memory is short */
+	struct sv_timer timewait;
+
+	/* Options. */
+	uint8_t tos;
+	bool tos_set;
+	bool reuse_addr;
+	bool af_only;
+	bool af_only_set;
+	uint8_t ack_timeout;	/* 0: not set */
+
+	/* For the QP's attributes. */
+	uint32_t psn;
+	struct sv_ctrl_conn remote;
+	uint8_t responder_resources;
+	uint8_t initiator_depth;
+	uint8_t retry_cnt;	/* the active side's, for both */
+};
+
+struct sv_conn {
+	struct list node;	/* sv_cm.conns */
+	struct sv_defer defer;
+	enum sv_conn_phase phase;
+	bool dead;
+	bool passive;
+	bool dreq_sent;
+	int sock;
+	struct sv_id *id;	/* NULL: half open, no request yet */
+	struct sv_id *listen;	/* passive, until the request was read */
+	struct sv_timer timer;
+	struct sv_mpa mpa;	/* the peer's frame */
+	struct sv_ctrl hello;	/* the peer's HELLO; type 0: none came */
+	uint8_t token[SV_TOKEN_LEN];	/* ours */
+
+	/* Hand-over. */
+	struct sv_qp *qp;
+	struct sv_link *link;
+	int unix_sock;		/* active side's, until the link has it */
+	struct sv_timer retry;	/* acceptor's queue was full */
+
+	uint32_t tx_msn;
+	uint32_t rx_msn;
+	size_t rx_len;
+	size_t tx_len;
+	uint32_t watched;	/* what the engine waits for */
+	uint8_t rx[SV_CM_RX_SIZE];
+	uint8_t tx[SV_CM_TX_SIZE];
+	struct sv_mpa own;	/* our frame, as long as it waits to be sent */
+	struct sv_ctrl_conn own_conn;	/* what we tell beside it */
+};
+
+struct sv_cm {
+	struct lock lock;
+	unsigned int process;	/* grows with fork(): tells what is inherited */
+	bool atfork;		/* handlers are registered */
+	struct list ids;	/* sv_id.node */
+	struct list conns;	/* sv_conn.node */
+	unsigned int half_open;	/* conns without an id */
+};
+
+extern struct sv_cm sv_cm;
+
+static inline struct sv_id *sv_id(struct rdma_cm_id *id)
+{
+	return container_of(id, struct sv_id, id);
+}
+
+static inline struct sv_channel *sv_channel(struct rdma_event_channel *channel)
+{
+	return container_of(channel, struct sv_channel, channel);
+}
+
+static inline struct sv_event *sv_event(struct rdma_cm_event *event)
+{
+	return container_of(event, struct sv_event, event);
+}
+
+/*
+ * sv_addr.c. No lock needed. check: 0, or EAFNOSUPPORT/EINVAL if this is no
+ * IPv4 or IPv6 address. source: fills src with the address that a datagram to
+ * dst would leave from; 0 or a positive errno. unmap: ::ffff:1.2.3.4 becomes
+ * 1.2.3.4. gid: the RoCE v2 GID that stands for the address.
+ */
+int sv_addr_check(const struct sockaddr *addr);
+socklen_t sv_addr_len(const struct sockaddr *addr);
+bool sv_addr_is_any(const struct sockaddr *addr);
+void sv_addr_copy(struct sockaddr_storage *dst, const struct sockaddr *src);
+void sv_addr_any(struct sockaddr_storage *addr, sa_family_t family);
+void sv_addr_loopback(struct sockaddr_storage *addr);
+void sv_addr_unmap(struct sockaddr_storage *addr);
+uint16_t sv_addr_port(const struct sockaddr *addr);
+void sv_addr_set_port(struct sockaddr_storage *addr, uint16_t port);
+int sv_addr_source(const struct sockaddr *dst, const struct sockaddr *bound,
+		   struct sockaddr_storage *src);
+int sv_addr_gid_index(const struct sockaddr *addr);
+void sv_addr_gid(const struct sockaddr *addr, union ibv_gid *gid);
+
+/*
+ * sv_cm_event.c. Caller holds sv_cm.lock.
+ *
+ * event_new: for this id, from its reserve if memory is short; or NULL.
+ * event_push: makes an event without more data and queues it. drop: frees what
+ * is queued for the id and not fetched, with the ids that it would have
+ * brought.
+ */
+struct sv_channel *sv_channel_new(void);
+void sv_channel_put(struct sv_channel *channel);
+int sv_event_reserve(struct sv_id *id);
+struct sv_event *sv_event_new(struct sv_id *id, enum rdma_cm_event_type type,
+			      int status);
+void sv_event_set_pd(struct sv_event *event, const void *pd, size_t len,
+		     size_t padded_len);
+void sv_event_queue(struct sv_event *event);
+void sv_event_push(struct sv_id *id, enum rdma_cm_event_type type, int status);
+void sv_event_drop(struct sv_id *id);
+/* For ids without a channel: waits for the event. Caller holds no lock. */
+int sv_event_complete(struct sv_id *id, int ret);
+
+/*
+ * sv_cm_id.c. Caller holds sv_cm.lock. new: an id in state IDLE. bind_verbs:
+ * sets id->verbs and port_num, 0 or a positive errno. close: ends whatever the
+ * id does, without an event. free: after close.
+ */
+struct sv_id *sv_id_new(struct sv_channel *channel, void *context,
+			enum rdma_port_space ps);
+int sv_id_bind_verbs(struct sv_id *id);
+void sv_id_close(struct sv_id *id);
+void sv_id_free(struct sv_id *id);
+/*
+ * enter takes sv_cm.lock, or sets errno and returns -1; enter_id also if the
+ * id is not this process's. leave drops it and returns 0, or sets errno to err
+ * and returns -1.
+ */
+int sv_cm_enter(void);
+int sv_cm_enter_id(const struct sv_id *id);
+int sv_cm_leave(int err);
+int sv_id_set_tos(const struct sv_id *id, int sock);
+int sv_id_set_path(struct sv_id *id);
+
+/*
+ * sv_cm_conn.c. Caller holds sv_cm.lock.
+ *
+ * new: takes over sock. send: queues, and sends what the socket takes; a lost
+ * peer is noticed when reading. fail: ends the conn with this event on its id.
+ * close: ends it silently. goodbye: ends it telling the peer what fits.
+ */
+struct sv_conn *sv_conn_new(int sock, enum sv_conn_phase phase);
+int sv_conn_watch(struct sv_conn *conn, uint32_t events);
+void sv_conn_send_mpa(struct sv_conn *conn, const struct sv_mpa *mpa);
+void sv_conn_send_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl);
+void sv_conn_send_plain(struct sv_conn *conn, enum sv_ctrl_type type);
+void sv_conn_set_timer(struct sv_conn *conn, unsigned int timeout_ms);
+void sv_conn_stop_timer(struct sv_conn *conn);
+void sv_conn_fail(struct sv_conn *conn, enum rdma_cm_event_type type,
+		  int status);
+void sv_conn_close(struct sv_conn *conn);
+void sv_conn_goodbye(struct sv_conn *conn);
+void sv_conn_disconnect(struct sv_conn *conn);
+void sv_id_disconnected(struct sv_id *id, int status);
+
+/*
+ * sv_cm_active.c, sv_cm_passive.c. Caller holds sv_cm.lock. The functions that
+ * take a message return 0, or a negative errno if the peer broke the protocol.
+ * lost: the TCP connection ended (err 0: in order) before it was up.
+ */
+int sv_active_connect(struct sv_id *id);
+void sv_active_connected(struct sv_conn *conn);
+int sv_active_reply(struct sv_conn *conn);
+int sv_active_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl);
+void sv_active_linked(struct sv_conn *conn);
+void sv_active_lost(struct sv_conn *conn, int err);
+void sv_active_timeout(struct sv_conn *conn);
+
+int sv_passive_listen(struct sv_id *id);
+int sv_passive_request(struct sv_conn *conn);
+int sv_passive_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl);
+void sv_passive_accept(struct sv_conn *conn);
+void sv_passive_reject(struct sv_conn *conn, const void *pd, size_t len);
+void sv_passive_linked(struct sv_conn *conn);
+void sv_passive_lost(struct sv_conn *conn, int err);
+void sv_passive_timeout(struct sv_conn *conn);
+
+/*
+ * sv_handover.c. Caller holds sv_cm.lock. hello: fills what is ours in a
+ * HELLO; 0 or a positive errno. possible: whether the sender of this HELLO is
+ * on this host. start: active side, once accepted. The end is
+ * sv_active_linked() or sv_passive_linked(), or sv_conn_fail(). cancel: gives
+ * back what the conn holds for it.
+ */
+int sv_handover_hello(const struct sv_conn *conn, struct sv_ctrl *hello);
+bool sv_handover_possible(const struct sv_ctrl *hello);
+void sv_handover_start(struct sv_conn *conn);
+void sv_handover_retry(struct sv_conn *conn);
+void sv_handover_cancel(struct sv_conn *conn);
+void sv_handover_fork_child(void);
+
+#endif

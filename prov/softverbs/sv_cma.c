@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Access to the peer's memory: by process_vm_readv/writev, or plain memcpy if
+ * the peer is this process. The target's CPU takes no part, so the rights are
+ * checked here, against the table that the target publishes. That guards
+ * against mistakes, as a key check does; against malice the kernel's own check
+ * (same user, ptrace access) stands.
+ *
+ * While a copy runs, seg->busy in the target's segment names the region. The
+ * target withdraws a region and then waits for busy to change; we set busy and
+ * then look whether the region is still there. Both seq_cst: one sees the
+ * other. Copies go in slices, so that the wait is short.
+ */
+#include "sv_link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/*
+ * Yama's mode 1 lets only a tracer that we name reach our memory. There is
+ * one such name per process, and many peers: any process of our user.
+ */
+void sv_cma_allow(void)
+{
+	char mode = '0';
+	int fd;
+
+	fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (read(fd, &mode, 1) == 1 && mode == '1' &&
+	    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0))
+		sv_log("PR_SET_PTRACER: %m");
+	close(fd);
+}
+
+/* SV_CMA=0 sends everything through the rings, as where it is forbidden. */
+bool sv_cma_enabled(void)
+{
+	const char *knob = getenv("SV_CMA");
+
+	return !knob || strcmp(knob, "0") != 0;
+}
+
+/* Proves that pid is the peer and that we may read its memory. */
+bool sv_cma_probe(pid_t pid, uint64_t addr, const uint8_t nonce[32])
+{
+	uint8_t got[32];
+	struct iovec local = { .iov_base = got, .iov_len = sizeof(got) };
+	struct iovec remote = {
+		.iov_base = (void *)(uintptr_t)addr,
+		.iov_len = sizeof(got),
+	};
+
+	if (pid <= 0 ||
+	    process_vm_readv(pid, &local, 1, &remote, 1, 0) != sizeof(got)) {
+		sv_log("no access to memory of process %d: %m", pid);
+		return false;
+	}
+	return !memcmp(got, nonce, sizeof(got));
+}
+
+/*
+ * Copies between local and one remote range; returns 0, or the errno that
+ * stopped it. A short count means a fault further on: the next call, which
+ * starts there, reports it.
+ */
+static int copy(struct sv_link *link, const struct iovec *local, int local_cnt,
+		uint64_t remote, bool to_peer)
+{
+	struct iovec left[SV_MAX_SGE];
+	struct iovec there;
+	int i, first = 0;
+	ssize_t n;
+
+	memcpy(left, local, local_cnt * sizeof(*left));
+	while (first < local_cnt) {
+		there.iov_base = (void *)(uintptr_t)remote;
+		there.iov_len = 0;
+		for (i = first; i < local_cnt; i++)
+			there.iov_len += left[i].iov_len;
+		if (to_peer)
+			n = process_vm_writev(link->pid, &left[first],
+					      local_cnt - first, &there, 1, 0);
+		else
+			n = process_vm_readv(link->pid, &left[first],
+					     local_cnt - first, &there, 1, 0);
+		if (n <= 0)
+			return n ? errno : EFAULT;
+		remote += n;
+		while (first < local_cnt && (size_t)n >= left[first].iov_len)
+			n -= left[first++].iov_len;
+		if (first < local_cnt) {
+			left[first].iov_base = (char *)left[first].iov_base + n;
+			left[first].iov_len -= n;
+		}
+	}
+	return 0;
+}
+
+static void copy_here(const struct iovec *local, int local_cnt, uint64_t there,
+		      bool to_peer)
+{
+	char *remote = (void *)(uintptr_t)there;
+	int i;
+
+	for (i = 0; i < local_cnt; i++) {
+		if (to_peer)
+			memcpy(remote, local[i].iov_base, local[i].iov_len);
+		else
+			memcpy(local[i].iov_base, remote, local[i].iov_len);
+		remote += local[i].iov_len;
+	}
+}
+
+static uint32_t access_needed(const struct sv_swr *swr)
+{
+	return swr->opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ :
+						 IBV_ACCESS_REMOTE_WRITE;
+}
+
+/* One slice of a WRITE or READ. */
+static enum ibv_wc_status slice(struct sv_link *link, struct sv_swr *swr,
+				uint32_t len)
+{
+	const bool write = swr->opcode != IBV_WR_RDMA_READ;
+	const uint32_t access = access_needed(swr);
+	enum ibv_wc_status status = IBV_WC_REM_ACCESS_ERR;
+	struct iovec iov[SV_MAX_SGE], inl;
+	const struct iovec *from = iov;
+	uint64_t va;
+	int cnt, err = 0;
+
+	if (swr->flags & IBV_SEND_INLINE) {
+		inl.iov_base = (char *)swr->sge + swr->offset;
+		inl.iov_len = len;
+		from = &inl;
+		cnt = 1;
+	} else {
+		cnt = sv_sges_iov(swr->sge, swr->num_sge, swr->offset, len,
+				  iov);
+	}
+	atomic_store(&link->peer->busy, swr->rkey);
+	if (!sv_link_peer_open(link)) {
+		status = IBV_WC_RETRY_EXC_ERR;
+	} else if (atomic_load(&link->peer->access) & access &&
+	    sv_mr_check(link->mr_tbl, swr->rkey, link->peer_pd, access,
+			swr->raddr + swr->offset, len, &va)) {
+		if (link->in_process)
+			copy_here(from, cnt, va, write);
+		else
+			err = copy(link, from, cnt, va, write);
+		status = IBV_WC_SUCCESS;
+	}
+	atomic_store_explicit(&link->peer->busy, 0, memory_order_release);
+	if (err)
+		sv_log("qp %06x: copy of %u bytes: %s", link->qp->qp.qp_num,
+		       len, strerror(err));
+	/* ESRCH: died just now. What else is left is memory not there. */
+	if (err == ESRCH)
+		return IBV_WC_RETRY_EXC_ERR;
+	return err ? IBV_WC_REM_ACCESS_ERR : status;
+}
+
+bool sv_direct(struct sv_link *link, struct sv_swr *swr, size_t *budget,
+	       enum ibv_wc_status *status)
+{
+	uint32_t len;
+	uint64_t va;
+
+	*status = IBV_WC_SUCCESS;
+	/* IBTA: of a message without bytes the key is not looked at. */
+	if (!swr->len)
+		return true;
+	/* The whole range first: a write that must fail changes nothing. */
+	if (!swr->offset && swr->len > SV_SLICE &&
+	    !sv_mr_check(link->mr_tbl, swr->rkey, link->peer_pd,
+			 access_needed(swr), swr->raddr, swr->len, &va)) {
+		*status = IBV_WC_REM_ACCESS_ERR;
+		return true;
+	}
+	while (swr->offset < swr->len) {
+		if (!*budget)
+			return false;
+		len = min_size(min_size(swr->len - swr->offset, SV_SLICE),
+			       *budget);
+		*status = slice(link, swr, len);
+		if (*status != IBV_WC_SUCCESS)
+			return true;
+		swr->offset += len;
+		*budget -= len;
+	}
+	return true;
+}
+
+/*
+ * Receives a message by reading it out of the sender's memory. The sender
+ * does not take its buffers back while busy is set; if it had already given
+ * up the message, nothing is delivered: RETRY_EXC, which is not a status of
+ * receives, says so.
+ */
+enum ibv_wc_status sv_pull(struct sv_link *link, const struct ibv_sge *from,
+			   int from_cnt, struct sv_rwr *rwr, uint32_t total)
+{
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+	struct iovec iov[SV_MAX_SGE];
+	uint32_t done = 0, off, len;
+	int i, cnt, err;
+
+	atomic_store(&link->peer->busy, SV_BUSY_PULL);
+	if (!sv_link_peer_open(link)) {
+		status = IBV_WC_RETRY_EXC_ERR;
+		goto out;
+	}
+	for (i = 0; i < from_cnt && done < total; i++) {
+		for (off = 0; off < from[i].length && done < total;
+		     off += len, done += len) {
+			len = min_size(from[i].length - off, total - done);
+			cnt = sv_sges_iov(rwr->sge, rwr->num_sge, done, len,
+					  iov);
+			err = 0;
+			if (link->in_process)
+				copy_here(iov, cnt, from[i].addr + off, false);
+			else
+				err = copy(link, iov, cnt, from[i].addr + off,
+					   false);
+			if (err) {
+				status = err == ESRCH ? IBV_WC_RETRY_EXC_ERR :
+							IBV_WC_REM_OP_ERR;
+				goto out;
+			}
+		}
+	}
+	if (done != total)
+		status = IBV_WC_REM_OP_ERR;
+out:
+	atomic_store_explicit(&link->peer->busy, 0, memory_order_release);
+	return status;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Completion queues at work: the ring, polling, arming, overrun, and the list
+ * of links whose progress polling makes.
+ *
+ * A full ring is an error of the application's sizing: the completion is lost,
+ * the CQ and, as each next makes progress, its QPs go to the error state.
+ */
+#include "sv_link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+	SV_POLL_HOT = 8, /* links looked at in every poll */
+	SV_POLL_COLD = 8, /* of the others, in turn */
+	SV_POLL_FAIR = 16, /* progress at least every so many polls */
+	SV_LEASE_AFTER = 8, /* empty polls before a lease is taken */
+};
+
+/* ---- ring ---- */
+
+static __cold void cq_overrun(struct sv_cq *cq)
+{
+	struct ibv_async_event event = {
+		.element.cq = &cq->cq,
+		.event_type = IBV_EVENT_CQ_ERR,
+	};
+
+	if (atomic_exchange(&cq->overrun, true))
+		return;
+	sv_log("cq %p: overrun, %d entries", (void *)cq, cq->cq.cqe);
+	sv_async_raise(cq->ctx, &event);
+}
+
+void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
+{
+	uint32_t prod;
+	int arm;
+
+	lock_take(&cq->lock);
+	prod = atomic_load_explicit(&cq->prod, memory_order_relaxed);
+	if (unlikely(prod - atomic_load_explicit(&cq->cons,
+						 memory_order_relaxed) >
+		     cq->mask)) {
+		lock_drop(&cq->lock);
+		cq_overrun(cq);
+		return;
+	}
+	cq->ring[prod & cq->mask] = *cqe;
+	/* Pairs with the unlocked look in cq_pop(). */
+	atomic_store_explicit(&cq->prod, prod + 1, memory_order_release);
+	arm = atomic_load_explicit(&cq->arm, memory_order_relaxed);
+	if (unlikely(arm != SV_ARM_NONE) &&
+	    (arm == SV_ARM_ANY || solicited || cqe->wc.status)) {
+		atomic_store(&cq->arm, SV_ARM_NONE);
+		sv_chan_raise(cq);
+	}
+	lock_drop(&cq->lock);
+}
+
+static int cq_pop(struct sv_cq *cq, int num, struct ibv_wc *wc)
+{
+	const struct sv_cqe *cqe;
+	uint32_t cons, prod;
+	struct sv_wq *wq;
+	int got = 0;
+
+	/* Unlocked: a completion missed now is seen by the next poll. */
+	if (atomic_load_explicit(&cq->prod, memory_order_acquire) ==
+	    atomic_load_explicit(&cq->cons, memory_order_relaxed))
+		return 0;
+	lock_take(&cq->lock);
+	prod = atomic_load_explicit(&cq->prod, memory_order_relaxed);
+	cons = atomic_load_explicit(&cq->cons, memory_order_relaxed);
+	for (; got < num && cons != prod; cons++, got++) {
+		cqe = &cq->ring[cons & cq->mask];
+		wc[got] = cqe->wc;
+		if (unlikely(!cqe->qp))
+			continue;
+		wq = cqe->is_recv ? &cqe->qp->rq : &cqe->qp->sq;
+		/* Pairs with the acquire in wq_room(). */
+		atomic_store_explicit(&wq->free, cqe->wqe_end,
+				      memory_order_release);
+	}
+	atomic_store_explicit(&cq->cons, cons, memory_order_release);
+	lock_drop(&cq->lock);
+	return got;
+}
+
+/* Drops the completions of a QP that is going away, or starts anew. */
+void sv_cq_purge(struct sv_cq *cq, struct sv_qp *qp)
+{
+	uint32_t from, to, prod;
+
+	lock_take(&cq->lock);
+	from = to = atomic_load(&cq->cons);
+	prod = atomic_load(&cq->prod);
+	for (; from != prod; from++) {
+		if (cq->ring[from & cq->mask].qp == qp)
+			continue;
+		if (from != to)
+			cq->ring[to & cq->mask] = cq->ring[from & cq->mask];
+		to++;
+	}
+	atomic_store(&cq->prod, to);
+	lock_drop(&cq->lock);
+}
+
+/* ---- links ---- */
+
+/* Caller holds cq->poll_lock. Makes room so that the add cannot fail. */
+static int links_grow(struct sv_cq *cq)
+{
+	uint32_t cap = cq->link_cap ? cq->link_cap * 2 : 8;
+	struct sv_link **links;
+
+	if (atomic_load(&cq->link_cnt) < cq->link_cap)
+		return 0;
+	links = realloc(cq->links, cap * sizeof(*links));
+	if (!links)
+		return ENOMEM;
+	cq->links = links;
+	cq->link_cap = cap;
+	return 0;
+}
+
+int sv_cq_add_link(struct sv_cq *cq, struct sv_link *link)
+{
+	int err;
+
+	lock_take(&cq->poll_lock);
+	err = links_grow(cq);
+	if (!err) {
+		cq->links[atomic_load(&cq->link_cnt)] = link;
+		atomic_fetch_add(&cq->link_cnt, 1);
+	}
+	lock_drop(&cq->poll_lock);
+	return err;
+}
+
+void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link)
+{
+	uint32_t i, cnt;
+
+	lock_take(&cq->poll_lock);
+	cnt = atomic_load(&cq->link_cnt);
+	for (i = 0; i < cnt && cq->links[i] != link; i++)
+		;
+	if (i < cnt) {
+		cq->links[i] = cq->links[cnt - 1];
+		atomic_store(&cq->link_cnt, cnt - 1);
+	}
+	lock_drop(&cq->poll_lock);
+}
+
+/* Caller holds cq->poll_lock. */
+static bool link_poll(struct sv_link *link)
+{
+	if (likely(!link->ops->pending(link)))
+		return false;
+	if (!lock_try(&link->qp->lock))
+		return true;
+	link->ops->progress(link);
+	lock_drop(&link->qp->lock);
+	return true;
+}
+
+/* Caller holds cq->poll_lock. A cold link that has work becomes a hot one. */
+static void cold_poll(struct sv_cq *cq, uint32_t cnt)
+{
+	struct sv_link *link;
+	uint32_t i, hot;
+
+	for (i = 0; i < SV_POLL_COLD; i++) {
+		if (cq->cold < SV_POLL_HOT || cq->cold >= cnt)
+			cq->cold = SV_POLL_HOT;
+		link = cq->links[cq->cold];
+		if (link_poll(link)) {
+			hot = cq->cold % SV_POLL_HOT;
+			cq->links[cq->cold] = cq->links[hot];
+			cq->links[hot] = link;
+		}
+		cq->cold++;
+	}
+}
+
+static void cq_progress(struct sv_cq *cq)
+{
+	uint32_t i, cnt;
+
+	if (!atomic_load_explicit(&cq->link_cnt, memory_order_relaxed) ||
+	    !lock_try(&cq->poll_lock))
+		return;
+	cnt = atomic_load_explicit(&cq->link_cnt, memory_order_relaxed);
+	for (i = 0; i < cnt && i < SV_POLL_HOT; i++)
+		link_poll(cq->links[i]);
+	if (cnt > SV_POLL_HOT)
+		cold_poll(cq, cnt);
+	lock_drop(&cq->poll_lock);
+}
+
+/* ---- verbs ---- */
+
+int sv_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
+{
+	struct sv_cq *cq = sv_cq(ibcq);
+	uint32_t polls;
+	int got;
+
+	if (num <= 0)
+		return num ? -EINVAL : 0;
+	/* A plain counter: a lost count delays a lease, nothing more. */
+	polls = atomic_load_explicit(&cq->polls, memory_order_relaxed) + 1;
+	atomic_store_explicit(&cq->polls, polls, memory_order_relaxed);
+	got = cq_pop(cq, num, wc);
+	if (got && polls % SV_POLL_FAIR)
+		return got;
+	cq_progress(cq);
+	if (got < num)
+		got += cq_pop(cq, num - got, wc + got);
+	if (unlikely(!atomic_load_explicit(&cq->leased,
+					   memory_order_relaxed)) &&
+	    polls - atomic_load_explicit(&cq->polls_armed,
+					 memory_order_relaxed) >
+		    SV_LEASE_AFTER &&
+	    atomic_load_explicit(&cq->arm, memory_order_relaxed) ==
+		    SV_ARM_NONE)
+		sv_lease_start(cq);
+	return got;
+}
+
+/*
+ * From the moment this returns, the next completion raises an event even if
+ * nobody polls: a lease on the CQ's links is given up, so that peers ring.
+ */
+int sv_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+	struct sv_cq *cq = sv_cq(ibcq);
+	int arm = solicited_only ? SV_ARM_SOLICITED : SV_ARM_ANY;
+
+	lock_take(&cq->lock);
+	if (atomic_load(&cq->arm) != SV_ARM_ANY)
+		atomic_store(&cq->arm, arm);
+	lock_drop(&cq->lock);
+	atomic_store_explicit(&cq->polls_armed,
+			      atomic_load_explicit(&cq->polls,
+						   memory_order_relaxed),
+			      memory_order_relaxed);
+	sv_lease_stop(cq);
+	return 0;
+}
+
+/* Asks for doorbells on all links of the CQ, and looks once more. */
+void sv_cq_rearm(struct sv_cq *cq)
+{
+	struct sv_link *link;
+	uint32_t i;
+
+	lock_take(&cq->poll_lock);
+	for (i = 0; i < atomic_load(&cq->link_cnt); i++) {
+		link = cq->links[i];
+		lock_take(&link->qp->lock);
+		link->ops->rearm(link);
+		lock_drop(&link->qp->lock);
+	}
+	lock_drop(&cq->poll_lock);
+}

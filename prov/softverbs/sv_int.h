@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * softverbs: what its source files share. Objects, lock order, prototypes by
+ * file. sv.h is the public face; sv_link.h holds the shared-memory layout and
+ * is for the link files only; sv_cm.h holds the connection manager's structs.
+ *
+ * Objects and who owns whom
+ *
+ *	sv_dev (one, static) <- sv_ctx <- sv_pd <- sv_mr, sv_qp
+ *	                               <- sv_chan <- sv_cq <- sv_qp
+ *	sv_link: one connection between two QPs. Made by the connection manager
+ *	for a QP, owned by the QP once sv_qp_attach_link() has taken it.
+ *
+ * Lock order, outermost first. Locks on one line are never held together.
+ *
+ *	connection manager's locks (sv_cm.h)
+ *	lease_lock (sv_lease.c)
+ *	sv_cq.poll_lock		two of them: by ascending address
+ *	sv_qp.lock		two of them: never
+ *	sv_qp.rq_lock
+ *	sv_cq.lock		two of them: never
+ *	sv_chan.lock | sv_ctx.lock | table locks (MR, QP, links)
+ *
+ * Nothing here is held while the application or an engine handler is called,
+ * and no function of the link or QP files calls up into the connection manager.
+ *
+ * Two halves. The verbs half (device, objects, work queues, links) needs from
+ * the other one only sv_engine_*; the connection half needs the "contract"
+ * sections marked (CM) below. How the connection manager hands a QP its link:
+ *
+ *	qp = sv_qp_find(conn_param.qp_num);		reference
+ *	sv_link_create(qp, &link);			our ring and doorbell
+ *	sv_link_offer(link, &hello, fds);		send both over the
+ *							UNIX socket, fds by
+ *							SCM_RIGHTS (borrowed)
+ *	... receive peer hello and fds, SO_PEERCRED ...
+ *	sv_link_attach(link, &peer_hello, peer_fds, sock, &cred);
+ *	sv_qp_attach_link(qp, link);			QP owns it now
+ *	sv_qp_put(qp);
+ *	... report CONNECT_RESPONSE or ESTABLISHED ...
+ *
+ * The UNIX socket belongs to the link afterwards: it carries no more data, its
+ * hang-up is how the peer's death is noticed. CM messages (disconnect) travel
+ * on the CM's own TCP socket. Work posted in RTS before the link is attached
+ * waits in the send queue.
+ */
+#ifndef SV_INT_H
+#define SV_INT_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
+#include "sv.h"
+
+enum {
+	SV_MAX_GID = 128,
+	SV_MAX_QP = 65536,
+	SV_MAX_QP_WR = 32768,
+	SV_MAX_CQ = 65536,
+	SV_MAX_CQE = 4 << 20,
+	SV_MAX_SGE = 16,
+	SV_MAX_INLINE = 512,
+	SV_MAX_MR = 1 << 18,
+	SV_MAX_RD_ATOM = 128,
+	SV_NUM_COMP_VECTORS = 1,
+	SV_PORT = 1,
+	SV_ACK_WAIT_S = 30, /* for events the application does not ack */
+};
+
+#define SV_MAX_MSG (1u << 31)
+#define SV_MAX_MR_SIZE (1ull << 47)
+
+struct sv_link;
+struct sv_qp;
+
+struct sv_gid {
+	union ibv_gid gid;
+	enum ibv_gid_type type;
+	uint32_t ifindex;
+};
+
+struct sv_dev {
+	struct ibv_device device; /* first: applications see only this */
+	/*
+	 * rdma-core's private struct verbs_device continues here, and
+	 * libraries such as libmlx5 look at ops to tell whose device it is.
+	 */
+	const void *ops;
+	int refcount;
+	struct list node;
+	void *sysfs;
+	uint64_t core_support;
+	/* ours */
+	__be64 guid;
+	struct lock lock; /* guards gid_tbl, gid_cnt */
+	struct sv_gid gid_tbl[SV_MAX_GID];
+	int gid_cnt;
+};
+
+struct sv_ctx {
+	struct sv_dev *dev;
+	struct list node; /* core lock */
+	atomic_int users; /* PDs, channels, CQs */
+	struct lock lock; /* guards async_list and reads of async_fd */
+	struct list async_list; /* sv_async.node */
+	struct verbs_context v; /* last: ends in the ibv_context */
+};
+
+struct sv_pd {
+	struct ibv_pd pd;
+	uint32_t id; /* process-wide, in the published MR table */
+	atomic_int users; /* MRs, QPs */
+};
+
+struct sv_mr {
+	struct ibv_mr mr;
+	uint32_t index;
+};
+
+struct sv_chan {
+	struct ibv_comp_channel chan;
+	struct lock lock; /* guards events, and fd's count == length */
+	struct list events; /* sv_cq.chan_node of CQs with chan_pending > 0 */
+	atomic_int users;
+};
+
+/* One completion as queued: what poll_cq hands out, and what it frees. */
+struct sv_cqe {
+	struct ibv_wc wc;
+	struct sv_qp *qp;
+	uint32_t wqe_end; /* queue index behind the WR that this retires */
+	uint8_t is_recv;
+};
+
+static_assert(sizeof(struct sv_cqe) == CACHELINE, "one line per completion");
+
+enum sv_arm {
+	SV_ARM_NONE,
+	SV_ARM_SOLICITED,
+	SV_ARM_ANY,
+};
+
+struct sv_cq {
+	union {
+		struct ibv_cq cq;
+		struct ibv_cq_ex cq_ex;
+	};
+	struct sv_ctx *ctx;
+	struct sv_chan *chan;
+
+	struct lock lock; /* guards ring, mask, arm, chan_got; orders pushes */
+	struct sv_cqe *ring;
+	uint32_t mask;
+	atomic_uint prod; /* written under lock, read without */
+	atomic_uint cons; /* the same */
+	atomic_int arm; /* enum sv_arm; the same */
+	atomic_bool overrun;
+	struct list chan_node; /* chan->lock */
+	uint32_t chan_pending; /* chan->lock: raised, not fetched */
+	uint32_t chan_got; /* chan->lock: fetched */
+	uint32_t async_got; /* ctx->lock */
+
+	struct lock poll_lock; /* guards links, link_cnt, link_cap, cold */
+	struct sv_link **links;
+	atomic_uint link_cnt;
+	uint32_t link_cap;
+	uint32_t cold; /* where the round over idle links stands */
+
+	atomic_bool leased; /* written under lease_lock */
+	atomic_uint polls; /* relaxed: counts, orders nothing */
+	atomic_uint polls_armed; /* polls when last armed or let lapse */
+	uint32_t polls_seen; /* lease_lock */
+	struct list lease_node; /* lease_lock */
+	atomic_int users; /* QPs */
+};
+
+/*
+ * A work queue: WRs of fixed stride. Indices run freely; slot = index & mask.
+ * free <= done <= sent <= posted. A slot is reused only after the application
+ * has polled the completion that retires it, as on hardware.
+ */
+struct sv_wq {
+	char *slots;
+	uint32_t stride;
+	uint32_t mask;
+	uint32_t max_wr;
+	uint32_t max_sge;
+	atomic_uint posted;
+	uint32_t sent; /* send queue: handed to the link */
+	uint32_t done; /* completed */
+	atomic_uint free; /* written by poll_cq under the CQ's lock */
+};
+
+enum sv_wr_state {
+	SV_WR_POSTED,
+	SV_WR_SENT, /* waits for the peer to pass ring_end */
+	SV_WR_DONE,
+};
+
+/* Send WR as queued; followed by SGEs or inline bytes. */
+struct sv_swr {
+	uint64_t wr_id;
+	uint64_t raddr;
+	uint32_t rkey;
+	__be32 imm;
+	uint32_t len;
+	uint32_t offset; /* progress of a WR that goes in pieces */
+	uint32_t ring_end;
+	uint16_t num_sge;
+	uint8_t opcode; /* enum ibv_wr_opcode */
+	uint8_t flags; /* enum ibv_send_flags */
+	uint8_t state; /* enum sv_wr_state */
+	uint8_t status; /* enum ibv_wc_status, valid when DONE */
+	uint8_t mode; /* how the link sends it; the link's own */
+	uint8_t consumes_recv;
+	struct ibv_sge sge[];
+};
+
+struct sv_rwr {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	uint32_t len; /* sum of the SGEs, saturated */
+	struct ibv_sge sge[];
+};
+
+enum sv_rq_state {
+	SV_RQ_RESET, /* posting is an error */
+	SV_RQ_READY,
+	SV_RQ_ERROR, /* what is posted is flushed */
+};
+
+struct sv_qp {
+	union {
+		struct ibv_qp qp;
+		struct ibv_qp_ex qp_ex;
+	};
+	struct sv_ctx *ctx;
+	struct sv_pd *pd;
+	struct sv_cq *scq;
+	struct sv_cq *rcq;
+	struct sv_qp *hash_next; /* QP table lock */
+	atomic_int refs;
+	bool sq_sig_all;
+
+	struct lock lock; /* guards all below but rq; and the link's insides */
+	struct ibv_qp_attr attr; /* attr.qp_state is the state */
+	struct ibv_qp_cap cap;
+	struct sv_wq sq;
+	struct sv_link *link; /* NULL until attached */
+	bool destroyed;
+	uint32_t async_got; /* ctx->lock */
+
+	/* Receives: posted under rq_lock, taken and completed under lock. */
+	struct lock rq_lock; /* guards rq.posted, rq_state, rq_pub */
+	struct sv_wq rq;
+	enum sv_rq_state rq_state;
+	atomic_uint *rq_pub; /* where the peer sees rq.posted */
+	atomic_uint rq_pub_none; /* what rq_pub points at without a link */
+	atomic_bool rq_starved; /* a message waits for a receive */
+};
+
+static inline uint32_t sv_wq_posted(struct sv_wq *wq)
+{
+	return atomic_load_explicit(&wq->posted, memory_order_acquire);
+}
+
+static inline struct sv_dev *sv_dev(struct ibv_device *device)
+{
+	return container_of(device, struct sv_dev, device);
+}
+
+static inline struct sv_ctx *sv_ctx(struct ibv_context *context)
+{
+	return container_of(context, struct sv_ctx, v.context);
+}
+
+static inline struct sv_pd *sv_pd(struct ibv_pd *pd)
+{
+	return container_of(pd, struct sv_pd, pd);
+}
+
+static inline struct sv_mr *sv_mr(struct ibv_mr *mr)
+{
+	return container_of(mr, struct sv_mr, mr);
+}
+
+static inline struct sv_chan *sv_chan(struct ibv_comp_channel *chan)
+{
+	return container_of(chan, struct sv_chan, chan);
+}
+
+static inline struct sv_cq *sv_cq(struct ibv_cq *cq)
+{
+	return container_of(cq, struct sv_cq, cq);
+}
+
+static inline struct sv_qp *sv_qp(struct ibv_qp *qp)
+{
+	return container_of(qp, struct sv_qp, qp);
+}
+
+/* ------------------------------------------------------------------------
+ * Contract (CM): what the connection half calls.
+ */
+
+/* What a link sends to its peer beside the file descriptors. Plain bytes. */
+struct sv_link_hello {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t qpn;
+	uint32_t pd_id;
+	uint32_t seg_size;
+	uint64_t nonce_addr; /* where nonce lies in the sender's memory */
+	uint8_t nonce[32];
+	uint8_t process[16]; /* random identity of the sending process */
+	uint8_t reserved[48];
+};
+
+static_assert(sizeof(struct sv_link_hello) == 128, "same in every build");
+
+/* Order of a hello's descriptors: ring memfd, MR table memfd, doorbell. */
+enum {
+	SV_LINK_FDS = 3,
+};
+
+/*
+ * sv_link.c. All return 0 or a positive errno.
+ *
+ * create: makes segment, doorbell and nonce for this QP; takes a reference of
+ * the QP. offer: fills the hello; fds stay the link's. attach: checks the
+ * peer's hello, seals and sizes, maps, probes CMA; peer_fds are consumed in any
+ * case, sock only on success; watches doorbell and sock in the engine. May
+ * block no longer than a few system calls do. destroy: before
+ * sv_qp_attach_link() only; later the QP does it.
+ */
+int sv_link_create(struct sv_qp *qp, struct sv_link **out) __must_check;
+void sv_link_offer(struct sv_link *link, struct sv_link_hello *hello,
+		   int fds[SV_LINK_FDS]);
+int sv_link_attach(struct sv_link *link, const struct sv_link_hello *hello,
+		   int peer_fds[SV_LINK_FDS], int sock,
+		   const struct ucred *cred) __must_check;
+void sv_link_destroy(struct sv_link *link);
+
+/*
+ * sv_qp.c. find takes a reference or returns NULL; it does not find a QP whose
+ * destruction has begun. attach_link: 0, or EINVAL (no state to have one, has
+ * one already, being destroyed), then the link stays the caller's.
+ */
+struct sv_qp *sv_qp_find(uint32_t qpn);
+void sv_qp_get(struct sv_qp *qp);
+void sv_qp_put(struct sv_qp *qp);
+int sv_qp_attach_link(struct sv_qp *qp, struct sv_link *link) __must_check;
+
+/*
+ * sv_device.c. The context that ids without one of their own get as
+ * id->verbs; opened on first use, stays open. gid_index: index of the RoCE v2
+ * entry that stands for this address, -1 if it is not ours (the table is read
+ * anew if it is not found at first).
+ */
+struct ibv_context *sv_ctx_shared(void);
+int sv_dev_gid_index(const struct sockaddr *addr);
+void sv_log(const char *fmt, ...) __printf_like(1, 2); /* SOFTVERBS_LOG=1 */
+void sv_random(void *buf, size_t len);
+
+/* sv_core.c. To be called in the child after fork(): no lock is taken. */
+void sv_core_fork_child(void);
+
+/* ------------------------------------------------------------------------
+ * Contract (engine): what the connection half provides to all.
+ *
+ * sv_engine.c. One thread per process, started by the first watch; sleeps in
+ * epoll_wait. events is EPOLLIN etc., level triggered. unwatch returns when
+ * the handler is not running and will not be called again (called from the
+ * engine's own thread it returns at once, and no event already fetched for
+ * this fd is delivered later, even if the number is reused). Handlers may
+ * watch and unwatch. watch returns 0 or a positive errno.
+ */
+typedef void (*sv_engine_fn)(void *arg, uint32_t events);
+int sv_engine_watch(int fd, uint32_t events, sv_engine_fn fn,
+		    void *arg) __must_check;
+void sv_engine_unwatch(int fd);
+
+/* ------------------------------------------------------------------------
+ * Connection half's own section.
+ */
+
+/* ------------------------------------------------------------------------
+ * Verbs half's own section.
+ */
+
+/* sv_core.c, sv_util.c, sv_ops.c, sv_device.c */
+int sv_core_start(void) __must_check;
+const uint8_t *sv_core_identity(void);
+void sv_core_add_ctx(struct sv_ctx *ctx);
+void sv_core_del_ctx(struct sv_ctx *ctx);
+uint64_t sv_now_ns(void);
+void sv_ops_fill(struct verbs_context *v);
+void sv_ops_kill(struct verbs_context *v);
+int sv_query_port_len(struct ibv_context *context, uint8_t port_num,
+		      struct ibv_port_attr *attr, size_t len);
+
+/* In a child of fork(): no lock is taken. */
+void sv_device_fork_child(void);
+void sv_lease_fork_child(void);
+void sv_link_fork_child(void);
+void sv_qp_fork_child(void);
+void sv_mr_fork_child(void);
+
+/* sv_async.c. element.qp or element.cq must live until the event is acked. */
+void sv_async_raise(struct sv_ctx *ctx, struct ibv_async_event *event);
+void sv_async_raise_qp(struct sv_qp *qp, enum ibv_event_type type);
+void sv_async_drop(struct sv_ctx *ctx, const void *element);
+void sv_async_drop_all(struct sv_ctx *ctx);
+int sv_event_wait(int fd);
+int sv_wait_acks(pthread_mutex_t *mutex, pthread_cond_t *cond,
+		 const uint32_t *done, uint32_t want) __must_check;
+
+/* sv_obj.c. Caller holds cq->lock. */
+void sv_chan_raise(struct sv_cq *cq);
+
+/* sv_cq.c */
+int sv_poll_cq(struct ibv_cq *cq, int num, struct ibv_wc *wc);
+int sv_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited);
+void sv_cq_purge(struct sv_cq *cq, struct sv_qp *qp);
+int sv_cq_add_link(struct sv_cq *cq, struct sv_link *link) __must_check;
+void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link);
+void sv_cq_rearm(struct sv_cq *cq);
+
+/* sv_lease.c. Deadlines: caller holds qp->lock. */
+void sv_lease_start(struct sv_cq *cq);
+void sv_lease_stop(struct sv_cq *cq);
+void sv_lease_drop(struct sv_cq *cq);
+void sv_deadline_set(struct sv_link *link, uint64_t due_ns);
+void sv_deadline_clear(struct sv_link *link);
+
+/* sv_mr.c */
+struct sv_mr_ent;
+int sv_mr_start(void) __must_check;
+int sv_mr_fd(void);
+const struct sv_mr_ent *sv_mr_table(void);
+bool sv_mr_check(const struct sv_mr_ent *tbl, uint32_t key, uint32_t pd_id,
+		 uint32_t access, uint64_t addr, uint64_t len, uint64_t *va);
+
+/* sv_wq.c */
+int sv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		 struct ibv_send_wr **bad_wr);
+int sv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+		 struct ibv_recv_wr **bad_wr);
+int sv_wq_init(struct sv_wq *wq, uint32_t max_wr, uint32_t max_sge,
+	       size_t stride) __must_check;
+void sv_wq_fini(struct sv_wq *wq);
+void sv_wq_reset(struct sv_wq *wq);
+struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index);
+struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index);
+struct sv_rwr *sv_rq_peek(struct sv_qp *qp);
+void sv_sq_complete(struct sv_qp *qp, enum ibv_wc_status status);
+void sv_rq_complete(struct sv_qp *qp, struct sv_cqe *cqe, bool solicited);
+void sv_flush(struct sv_qp *qp);
+bool sv_sges_ok(const struct sv_pd *pd, const struct ibv_sge *sge, int cnt,
+		uint32_t access);
+bool sv_swr_readable(struct sv_qp *qp, const struct sv_swr *swr);
+void sv_swr_gather(const struct sv_swr *swr, uint32_t offset, void *to,
+		   uint32_t len);
+void sv_sges_scatter(const struct ibv_sge *sge, uint32_t offset,
+		     const void *from, uint32_t len);
+int sv_sges_iov(const struct ibv_sge *sge, int cnt, uint32_t offset,
+		uint32_t len, struct iovec *iov);
+
+/*
+ * sv_qp.c, sv_qp_state.c. error: to the error state, flushing; event, unless
+ * -1, is raised. Caller holds qp->lock.
+ */
+void sv_qp_error(struct sv_qp *qp, int event);
+void sv_qp_set_state(struct sv_qp *qp, enum ibv_qp_state state);
+struct sv_link *sv_qp_take_link(struct sv_qp *qp);
+void sv_qp_drained(struct sv_qp *qp);
+void sv_qp_drop_link(struct sv_qp *qp, struct sv_link *link);
+
+/*
+ * sv_link.c. quiesce: no peer is copying to or from the region with this key
+ * any more, or the time is over. close: undoes attach; the link is on no CQ,
+ * and qp->link no longer leads to it.
+ */
+void sv_link_quiesce(uint32_t key, uint32_t timeout_ms);
+void sv_link_close(struct sv_link *link);
+void sv_link_enter(struct sv_link *link); /* makes it qp->link; qp->lock */
+
+#endif

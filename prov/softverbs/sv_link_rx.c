@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The receiving side of a shared-memory link: takes messages out of our ring,
+ * and serves what the peer could not do to our memory by itself. All under
+ * qp->lock. Each slot's header is copied once and every field of it checked;
+ * the payload is copied from where we say it is, never by a pointer of theirs
+ * (but for PULL, whose addresses are in the peer's memory).
+ *
+ * A message for which no receive is posted stays in the ring, and so does all
+ * behind it: that is the RNR back-pressure, without a timer.
+ */
+#include "sv_link.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+	SV_RX_BATCH = 64, /* slots per call */
+	SV_RX_PUBLISH = 16, /* give slots back at least this often */
+};
+
+enum rx {
+	RX_NEXT, /* slot is done with */
+	RX_WAIT, /* slot stays, try later */
+	RX_STOP, /* the QP has left the states in which it receives */
+};
+
+/* struct sv_slot without the sequence word and the payload. */
+struct hdr {
+	uint8_t op;
+	uint8_t flags;
+	uint16_t cnt;
+	uint32_t imm;
+	uint32_t len;
+	uint32_t pos;
+	union {
+		uint32_t rkey;
+		uint32_t total;
+	};
+	uint64_t raddr;
+	const char *payload;
+};
+
+/* ---- refusing ---- */
+
+static void rx_publish(struct sv_link *link)
+{
+	uint32_t next = atomic_load_explicit(&link->rx_next,
+					     memory_order_relaxed);
+
+	if (next == link->rx_published)
+		return;
+	link->rx_published = next;
+	link->tx_rung = true;
+	atomic_store_explicit(&link->own->head, next, memory_order_release);
+}
+
+/*
+ * Tells the requester why its message is not accepted, and takes no more. nak
+ * is written after the last head: who sees it sees all that was accepted.
+ */
+static __cold enum rx rx_nak(struct sv_link *link, enum ibv_wc_status nak)
+{
+	rx_publish(link);
+	link->rx_stop = true;
+	atomic_store_explicit(&link->rx_on, false, memory_order_relaxed);
+	atomic_store_explicit(&link->own->nak, nak, memory_order_release);
+	sv_link_ring_hard(link);
+	return RX_STOP;
+}
+
+static __cold enum rx rx_refuse(struct sv_link *link, enum ibv_wc_status nak,
+				int event)
+{
+	rx_nak(link, nak);
+	sv_qp_error(link->qp, event);
+	return RX_STOP;
+}
+
+/* The receive at hand fails, and the message with it. */
+static __cold enum rx rx_fail_recv(struct sv_link *link,
+				   enum ibv_wc_status status,
+				   enum ibv_wc_status nak)
+{
+	struct sv_cqe cqe = { .wc.status = status };
+
+	sv_log("qp %06x: receive fails: %s", link->qp->qp.qp_num,
+	       sv_wc_status_str(status));
+	sv_rq_complete(link->qp, &cqe, false);
+	return rx_refuse(link, nak, -1);
+}
+
+static __cold enum rx rx_nonsense(struct sv_link *link)
+{
+	sv_link_protocol_error(link);
+	return RX_STOP;
+}
+
+/* ---- receiving ---- */
+
+static void rx_complete(struct sv_link *link, const struct hdr *h,
+			enum ibv_wc_opcode opcode, uint32_t len)
+{
+	struct sv_cqe cqe = {
+		.wc = {
+			.opcode = opcode,
+			.byte_len = len,
+			.src_qp = link->peer_qpn,
+		},
+	};
+
+	if (h->flags & SV_SLOT_IMM) {
+		cqe.wc.wc_flags = IBV_WC_WITH_IMM;
+		cqe.wc.imm_data = h->imm;
+	}
+	sv_rq_complete(link->qp, &cqe, h->flags & SV_SLOT_SOLICITED);
+}
+
+/* The receive that takes a message of this length. NULL: *rx says why. */
+static struct sv_rwr *rx_recv(struct sv_link *link, uint32_t total,
+			      enum rx *rx)
+{
+	struct sv_rwr *rwr = sv_rq_peek(link->qp);
+
+	if (unlikely(!rwr)) {
+		*rx = RX_WAIT;
+		return NULL;
+	}
+	if (unlikely(total > rwr->len)) {
+		*rx = rx_fail_recv(link, IBV_WC_LOC_LEN_ERR,
+				   IBV_WC_REM_INV_REQ_ERR);
+		return NULL;
+	}
+	if (unlikely(total && !sv_sges_ok(link->qp->pd, rwr->sge,
+					  rwr->num_sge,
+					  IBV_ACCESS_LOCAL_WRITE))) {
+		*rx = rx_fail_recv(link, IBV_WC_LOC_PROT_ERR,
+				   IBV_WC_REM_OP_ERR);
+		return NULL;
+	}
+	return rwr;
+}
+
+static enum rx rx_send(struct sv_link *link, const struct hdr *h)
+{
+	const bool first = h->flags & SV_SLOT_FIRST;
+	const bool last = h->flags & SV_SLOT_LAST;
+	uint32_t total = first ? h->total : link->rx_total;
+	uint32_t done = first ? 0 : link->rx_len;
+	struct sv_rwr *rwr;
+	enum rx rx;
+
+	if (unlikely(first == link->rx_partial || h->len > total - done ||
+		     (last && done + h->len != total)))
+		return rx_nonsense(link);
+	rwr = rx_recv(link, total, &rx);
+	if (unlikely(!rwr))
+		return rx;
+	sv_sges_scatter(rwr->sge, done, h->payload, h->len);
+	link->rx_len = done + h->len;
+	link->rx_total = total;
+	link->rx_partial = !last;
+	if (last)
+		rx_complete(link, h, IBV_WC_RECV, total);
+	return RX_NEXT;
+}
+
+static enum rx rx_pull(struct sv_link *link, const struct hdr *h)
+{
+	struct ibv_sge from[SV_MAX_SGE];
+	enum ibv_wc_status status;
+	struct sv_rwr *rwr;
+	enum rx rx;
+
+	if (link->rx_partial || h->cnt > SV_MAX_SGE ||
+	    h->len != h->cnt * sizeof(*from) || !link->cma_ok)
+		return rx_nonsense(link);
+	rwr = rx_recv(link, h->total, &rx);
+	if (!rwr)
+		return rx;
+	memcpy(from, h->payload, h->len);
+	status = sv_pull(link, from, h->cnt, rwr, h->total);
+	/* The sender took it back, or died: there is no message. */
+	if (status == IBV_WC_RETRY_EXC_ERR)
+		return rx_nak(link, IBV_WC_REM_OP_ERR);
+	/* The sender's memory is not there: its own local error. */
+	if (status != IBV_WC_SUCCESS)
+		return rx_nak(link, IBV_WC_LOC_PROT_ERR);
+	rx_complete(link, h, IBV_WC_RECV, h->total);
+	return RX_NEXT;
+}
+
+/* Our memory, as the peer names it. NULL if it has no right to it. */
+static char *rx_target(struct sv_link *link, uint32_t access, uint32_t rkey,
+		       uint64_t addr, uint32_t len)
+{
+	struct sv_qp *qp = link->qp;
+	uint64_t va;
+
+	if (!(qp->attr.qp_access_flags & access) ||
+	    !sv_mr_check(sv_mr_table(), rkey, qp->pd->id, access, addr, len,
+			 &va))
+		return NULL;
+	return (char *)(uintptr_t)va;
+}
+
+static enum rx rx_write(struct sv_link *link, const struct hdr *h)
+{
+	const bool first = h->flags & SV_SLOT_FIRST;
+	const bool last = h->flags & SV_SLOT_LAST;
+	uint32_t done = first ? 0 : link->rx_len;
+	char *to;
+
+	if (first == link->rx_partial || h->len > SV_MAX_MSG - done)
+		return rx_nonsense(link);
+	if (last && h->flags & SV_SLOT_IMM && !sv_rq_peek(link->qp))
+		return RX_WAIT;
+	if (h->len) {
+		to = rx_target(link, IBV_ACCESS_REMOTE_WRITE, h->rkey,
+			       h->raddr, h->len);
+		if (!to)
+			return rx_refuse(link, IBV_WC_REM_ACCESS_ERR,
+					 IBV_EVENT_QP_ACCESS_ERR);
+		memcpy(to, h->payload, h->len);
+	}
+	link->rx_len = done + h->len;
+	link->rx_partial = !last;
+	if (last && h->flags & SV_SLOT_IMM)
+		rx_complete(link, h, IBV_WC_RECV_RDMA_WITH_IMM, link->rx_len);
+	return RX_NEXT;
+}
+
+static enum rx rx_written(struct sv_link *link, const struct hdr *h)
+{
+	if (link->rx_partial || !(h->flags & SV_SLOT_IMM))
+		return rx_nonsense(link);
+	if (!sv_rq_peek(link->qp))
+		return RX_WAIT;
+	rx_complete(link, h, IBV_WC_RECV_RDMA_WITH_IMM, h->total);
+	return RX_NEXT;
+}
+
+/* Answers a READ through the peer's resp ring, as far as there is room. */
+static enum rx rx_read(struct sv_link *link, const struct hdr *h)
+{
+	uint32_t used, off, len;
+	const char *from;
+
+	if (link->rx_partial)
+		return rx_nonsense(link);
+	while (link->rd_sent < h->len) {
+		used = link->rd_tail -
+		       atomic_load_explicit(&link->peer->resp_head,
+					    memory_order_acquire);
+		if (used > SV_RESP_SIZE)
+			return rx_nonsense(link);
+		off = link->rd_tail & (SV_RESP_SIZE - 1);
+		len = min_size(min_size(SV_RESP_SIZE - used,
+					SV_RESP_SIZE - off),
+			       h->len - link->rd_sent);
+		link->rd_serving = true;
+		if (!len)
+			return RX_WAIT;
+		from = rx_target(link, IBV_ACCESS_REMOTE_READ, h->rkey,
+				 h->raddr + link->rd_sent, len);
+		if (!from)
+			return rx_refuse(link, IBV_WC_REM_ACCESS_ERR,
+					 IBV_EVENT_QP_ACCESS_ERR);
+		memcpy(link->peer->resp + off, from, len);
+		link->rd_sent += len;
+		link->rd_tail += len;
+		link->tx_rung = true;
+		atomic_store_explicit(&link->peer->resp_tail, link->rd_tail,
+				      memory_order_release);
+	}
+	link->rd_sent = 0;
+	link->rd_serving = false;
+	return RX_NEXT;
+}
+
+/* ---- the ring ---- */
+
+/* Copies the header; says where the payload is, if it is where it may be. */
+static bool hdr_read(struct sv_link *link, const struct sv_slot *slot,
+		     struct hdr *h)
+{
+	uint32_t off;
+
+	h->op = slot->op;
+	h->flags = slot->flags;
+	h->cnt = slot->cnt;
+	h->imm = slot->imm;
+	h->len = slot->len;
+	h->pos = slot->pos;
+	h->total = slot->total;
+	h->raddr = slot->raddr;
+	/* What was read is not read again: the peer could change it. */
+	__asm__ volatile("" ::: "memory");
+	if (h->op == SV_OP_READ)
+		return true;
+	if (!(h->flags & SV_SLOT_RING)) {
+		h->payload = (const char *)slot->data;
+		return h->len <= SV_SLOT_DATA;
+	}
+	off = h->pos & (SV_DATA_SIZE - 1);
+	h->payload = link->own->data + off;
+	return h->len <= SV_EAGER_MAX && off + h->len <= SV_DATA_SIZE;
+}
+
+static enum rx rx_one(struct sv_link *link, const struct sv_slot *slot)
+{
+	struct hdr h;
+
+	if (unlikely(!hdr_read(link, slot, &h)))
+		return rx_nonsense(link);
+	if (likely(h.op == SV_OP_SEND))
+		return rx_send(link, &h);
+	switch (h.op) {
+	case SV_OP_PULL:
+		return rx_pull(link, &h);
+	case SV_OP_WRITE:
+		return rx_write(link, &h);
+	case SV_OP_WRITTEN:
+		return rx_written(link, &h);
+	case SV_OP_READ:
+		return rx_read(link, &h);
+	default:
+		return rx_nonsense(link);
+	}
+}
+
+void sv_rx_drain(struct sv_link *link)
+{
+	uint32_t next = atomic_load_explicit(&link->rx_next,
+					     memory_order_relaxed);
+	struct sv_slot *slot;
+	enum rx rx = RX_NEXT;
+	int i;
+
+	for (i = 0; i < SV_RX_BATCH && sv_link_receives(link); i++) {
+		slot = &link->own->slots[next % SV_SLOT_CNT];
+		/* Pairs with tx_publish(). */
+		if (atomic_load_explicit(&slot->seq, memory_order_acquire) !=
+		    next / SV_SLOT_CNT + 1)
+			break;
+		/* An answer does not overtake the completion of its question. */
+		if (atomic_load_explicit(&link->peer->head,
+					 memory_order_relaxed) !=
+		    atomic_load_explicit(&link->tx_acked, memory_order_relaxed))
+			sv_tx_acks(link);
+		rx = rx_one(link, slot);
+		if (unlikely(rx != RX_NEXT))
+			break;
+		next++;
+		atomic_store_explicit(&link->rx_next, next,
+				      memory_order_relaxed);
+		if (next - link->rx_published == SV_RX_PUBLISH)
+			rx_publish(link);
+	}
+	rx_publish(link);
+}

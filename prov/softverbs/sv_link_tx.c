@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The sending side of a shared-memory link: from the send queue into the
+ * peer's ring, or straight into the peer's memory, and back the
+ * acknowledgements. All under qp->lock.
+ *
+ *	SEND		slot, data ring, or a PULL descriptor when long
+ *	WRITE, READ	copied here and now if we may touch the peer's memory
+ *			(sv_cma.c), else through the ring, carried out there
+ *	WRITE_WITH_IMM	a WRITE, then a WRITTEN slot
+ *
+ * Order: WRs start in order and complete in order. A direct WRITE may pass
+ * messages that the peer has not taken out of the ring yet only if receives
+ * are posted for all of them; a READ never does, it must see what they wrote.
+ */
+#include "sv_link.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+enum push {
+	PUSH_DONE,
+	PUSH_FULL, /* the peer's head will move */
+	PUSH_WAIT, /* for something that does not show in the ring */
+};
+
+enum tx_mode {
+	MODE_UNSET,
+	MODE_SLOT,
+	MODE_PULL,
+	MODE_PIECES,
+	MODE_DIRECT,
+	MODE_ASK, /* READ through the ring */
+};
+
+/* ---- doorbell ---- */
+
+/*
+ * The slot's seq, or head, was written before; the peer sets wake and then
+ * looks at them. With the fence between, one of the two notices.
+ */
+void sv_link_ring(struct sv_link *link)
+{
+	sv_fence();
+	if (likely(!atomic_load_explicit(&link->peer->wake,
+					 memory_order_relaxed)))
+		return;
+	if (atomic_exchange(&link->peer->wake, 0))
+		sv_link_ring_hard(link);
+}
+
+void sv_link_ring_hard(struct sv_link *link)
+{
+	if (link->peer_bell_fd >= 0)
+		eventfd_write(link->peer_bell_fd, 1);
+}
+
+/* The engine shall go on with what we stop doing here. */
+void sv_link_kick_self(struct sv_link *link)
+{
+	eventfd_write(link->bell_fd, 1);
+}
+
+/*
+ * We wait for the peer in the middle of a WR, and it may be another CQ that
+ * the application polls: lease or not, the peer shall ring.
+ */
+static void want_bell(struct sv_link *link)
+{
+	if (atomic_exchange(&link->own->wake, 1))
+		return;
+	if (link->ops->pending(link) ||
+	    atomic_load(&link->own->resp_tail) != link->rd_head)
+		sv_link_kick_self(link);
+}
+
+/* ---- ring space ---- */
+
+static bool tx_full(const struct sv_link *link)
+{
+	return link->tx_next -
+		       atomic_load_explicit(&link->tx_acked,
+					    memory_order_relaxed) ==
+	       SV_SLOT_CNT;
+}
+
+/* Contiguous space in the data ring; returns its position, or false. */
+static bool data_get(struct sv_link *link, uint32_t len, uint32_t *pos)
+{
+	uint32_t next = link->data_next;
+	uint32_t off = next & (SV_DATA_SIZE - 1);
+
+	if (off + len > SV_DATA_SIZE)
+		next += SV_DATA_SIZE - off;
+	if (next + len - link->data_acked > SV_DATA_SIZE)
+		return false;
+	*pos = next;
+	return true;
+}
+
+/*
+ * A free slot, with len bytes of data ring at slot->pos if len is not 0, or
+ * NULL. What it takes is taken by tx_publish().
+ */
+static struct sv_slot *tx_slot(struct sv_link *link, uint32_t len)
+{
+	struct sv_slot *slot;
+	uint32_t pos = link->data_next;
+
+	if (unlikely(tx_full(link) || (len && !data_get(link, len, &pos)))) {
+		sv_tx_acks(link);
+		if (link->qp->attr.qp_state != IBV_QPS_RTS || tx_full(link) ||
+		    (len && !data_get(link, len, &pos)))
+			return NULL;
+	}
+	slot = &link->peer->slots[link->tx_next % SV_SLOT_CNT];
+	slot->pos = pos;
+	if (len)
+		link->data_next = (pos + len + CACHELINE - 1) &
+				  ~(uint32_t)(CACHELINE - 1);
+	return slot;
+}
+
+static char *tx_data(struct sv_link *link, uint32_t pos)
+{
+	return link->peer->data + (pos & (SV_DATA_SIZE - 1));
+}
+
+/* Pairs with the acquire in sv_rx_drain(). */
+static void tx_publish(struct sv_link *link, struct sv_slot *slot)
+{
+	uint32_t next = link->tx_next++;
+
+	link->data_end[next % SV_SLOT_CNT] = link->data_next;
+	link->tx_rung = true;
+	atomic_store_explicit(&slot->seq, next / SV_SLOT_CNT + 1,
+			      memory_order_release);
+}
+
+/* ---- acknowledgements ---- */
+
+static __cold void tx_fail(struct sv_link *link, enum ibv_wc_status status)
+{
+	struct sv_qp *qp = link->qp;
+
+	sv_log("qp %06x: send fails: %s", qp->qp.qp_num,
+	       sv_wc_status_str(status));
+	if (status == IBV_WC_REM_ACCESS_ERR && link->cma_ok) {
+		/* Its CPU took no part, so it must be told what happened. */
+		atomic_store(&link->peer->fault, IBV_EVENT_QP_ACCESS_ERR);
+		sv_link_ring_hard(link);
+	}
+	sv_sq_complete(qp, status);
+	sv_qp_error(qp, -1);
+}
+
+/* Moves tx_acked to what the peer says; false if it talks nonsense. */
+static bool ack_update(struct sv_link *link)
+{
+	uint32_t head = atomic_load_explicit(&link->peer->head,
+					     memory_order_acquire);
+	uint32_t acked = atomic_load_explicit(&link->tx_acked,
+					      memory_order_relaxed);
+
+	if (head == acked)
+		return true;
+	if (head - acked > link->tx_next - acked)
+		return false;
+	link->data_acked = link->data_end[(head - 1) % SV_SLOT_CNT];
+	atomic_store_explicit(&link->tx_acked, head, memory_order_relaxed);
+	return true;
+}
+
+/* Whether the oldest WR that was sent is finished. */
+static bool tx_finished(struct sv_link *link, const struct sv_swr *swr)
+{
+	if (swr->state == SV_WR_DONE)
+		return true;
+	if (link->rd_busy && link->rd_wr == link->qp->sq.done)
+		return false;
+	return (int32_t)(atomic_load_explicit(&link->tx_acked,
+					      memory_order_relaxed) -
+			 swr->ring_end) >= 0;
+}
+
+static bool nak_known(uint32_t status)
+{
+	return status == IBV_WC_LOC_PROT_ERR ||
+	       status == IBV_WC_REM_INV_REQ_ERR ||
+	       status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_OP_ERR;
+}
+
+void sv_tx_acks(struct sv_link *link)
+{
+	struct sv_qp *qp = link->qp;
+	struct sv_swr *swr;
+	uint32_t nak;
+
+	/* Before head: whatever precedes the refused slot is in head then. */
+	nak = atomic_load_explicit(&link->peer->nak, memory_order_acquire);
+	if (unlikely(!ack_update(link))) {
+		sv_link_protocol_error(link);
+		return;
+	}
+	while (qp->sq.done != qp->sq.sent) {
+		swr = sv_sq_slot(qp, qp->sq.done);
+		if (!tx_finished(link, swr))
+			break;
+		if (unlikely(swr->state == SV_WR_DONE &&
+			     swr->status != IBV_WC_SUCCESS)) {
+			tx_fail(link, swr->status);
+			return;
+		}
+		sv_sq_complete(qp, IBV_WC_SUCCESS);
+		if (unlikely(qp->sq.done == qp->sq.sent))
+			sv_qp_drained(qp);
+	}
+	if (unlikely(nak) && qp->sq.done != sv_wq_posted(&qp->sq))
+		tx_fail(link, nak_known(nak) ? nak : IBV_WC_REM_OP_ERR);
+}
+
+/* ---- sending ---- */
+
+/* Ends here; its completion waits for its turn. Nothing follows. */
+static enum push push_failed(struct sv_link *link, struct sv_swr *swr,
+			     enum ibv_wc_status status)
+{
+	swr->state = SV_WR_DONE;
+	swr->status = status;
+	link->tx_stop = true;
+	return PUSH_DONE;
+}
+
+static enum push push_sent(struct sv_link *link, struct sv_swr *swr)
+{
+	swr->state = SV_WR_SENT;
+	swr->ring_end = link->tx_next;
+	if (swr->consumes_recv)
+		link->recvs_sent++;
+	return PUSH_DONE;
+}
+
+static uint8_t end_flags(const struct sv_swr *swr)
+{
+	uint8_t flags = SV_SLOT_LAST;
+
+	if (swr->opcode == IBV_WR_SEND_WITH_IMM ||
+	    swr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		flags |= SV_SLOT_IMM;
+	if (swr->flags & IBV_SEND_SOLICITED)
+		flags |= SV_SLOT_SOLICITED;
+	return flags;
+}
+
+/* A message that fits one slot, and the data ring if need be. */
+static enum push push_slot(struct sv_link *link, struct sv_swr *swr)
+{
+	const bool in_ring = swr->len > SV_SLOT_DATA;
+	struct sv_slot *slot = tx_slot(link, in_ring ? swr->len : 0);
+
+	if (unlikely(!slot))
+		return PUSH_FULL;
+	slot->op = SV_OP_SEND;
+	slot->flags = SV_SLOT_FIRST | end_flags(swr) |
+		      (in_ring ? SV_SLOT_RING : 0);
+	slot->imm = swr->imm;
+	slot->len = swr->len;
+	slot->total = swr->len;
+	sv_swr_gather(swr, 0, in_ring ? tx_data(link, slot->pos) : (char *)slot->data,
+		      swr->len);
+	tx_publish(link, slot);
+	return push_sent(link, swr);
+}
+
+/* Where the message lies; the receiver reads it straight into its buffers. */
+static enum push push_pull(struct sv_link *link, struct sv_swr *swr)
+{
+	const size_t size = swr->num_sge * sizeof(struct ibv_sge);
+	const bool in_ring = size > SV_SLOT_DATA;
+	struct sv_slot *slot = tx_slot(link, in_ring ? size : 0);
+
+	if (!slot)
+		return PUSH_FULL;
+	slot->op = SV_OP_PULL;
+	slot->flags = SV_SLOT_FIRST | end_flags(swr) |
+		      (in_ring ? SV_SLOT_RING : 0);
+	slot->cnt = swr->num_sge;
+	slot->imm = swr->imm;
+	slot->len = size;
+	slot->total = swr->len;
+	memcpy(in_ring ? tx_data(link, slot->pos) : (char *)slot->data,
+	       swr->sge, size);
+	tx_publish(link, slot);
+	return push_sent(link, swr);
+}
+
+/* A SEND or WRITE in pieces of the data ring. */
+static enum push push_pieces(struct sv_link *link, struct sv_swr *swr,
+			     enum sv_slot_op op)
+{
+	struct sv_slot *slot;
+	uint32_t len;
+
+	do {
+		len = min_size(swr->len - swr->offset, SV_EAGER_MAX);
+		slot = tx_slot(link, len);
+		if (!slot)
+			return PUSH_FULL;
+		slot->op = op;
+		slot->flags = len ? SV_SLOT_RING : 0;
+		if (!swr->offset)
+			slot->flags |= SV_SLOT_FIRST;
+		if (swr->offset + len == swr->len)
+			slot->flags |= end_flags(swr);
+		slot->imm = swr->imm;
+		slot->len = len;
+		if (op == SV_OP_WRITE)
+			slot->rkey = swr->rkey;
+		else
+			slot->total = swr->len;
+		slot->raddr = swr->raddr + swr->offset;
+		if (len)
+			sv_swr_gather(swr, swr->offset,
+				      tx_data(link, slot->pos), len);
+		swr->offset += len;
+		tx_publish(link, slot);
+	} while (swr->offset < swr->len);
+	return push_sent(link, swr);
+}
+
+static bool may_pass(struct sv_link *link, const struct sv_swr *swr)
+{
+	uint32_t posted;
+
+	if (atomic_load_explicit(&link->tx_acked, memory_order_relaxed) ==
+	    link->tx_next)
+		return true;
+	ack_update(link);
+	if (atomic_load_explicit(&link->tx_acked, memory_order_relaxed) ==
+	    link->tx_next)
+		return true;
+	if (swr->opcode == IBV_WR_RDMA_READ)
+		return false;
+	posted = atomic_load_explicit(&link->peer->rq_posted,
+				      memory_order_acquire);
+	return (int32_t)(posted - link->recvs_sent) >= 0;
+}
+
+static enum push push_written(struct sv_link *link, struct sv_swr *swr)
+{
+	struct sv_slot *slot = tx_slot(link, 0);
+
+	if (!slot)
+		return PUSH_FULL;
+	slot->op = SV_OP_WRITTEN;
+	slot->flags = SV_SLOT_FIRST | end_flags(swr);
+	slot->imm = swr->imm;
+	slot->len = 0;
+	slot->total = swr->len;
+	tx_publish(link, slot);
+	return push_sent(link, swr);
+}
+
+static enum push push_direct(struct sv_link *link, struct sv_swr *swr,
+			     size_t *budget)
+{
+	enum ibv_wc_status status;
+
+	if (swr->offset < swr->len || !swr->len) {
+		if (!sv_link_peer_open(link) || !may_pass(link, swr))
+			return PUSH_WAIT;
+		if (!sv_direct(link, swr, budget, &status)) {
+			sv_link_kick_self(link);
+			return PUSH_WAIT;
+		}
+		if (status != IBV_WC_SUCCESS)
+			return push_failed(link, swr, status);
+	}
+	if (swr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		return push_written(link, swr);
+	swr->state = SV_WR_DONE;
+	return PUSH_DONE;
+}
+
+static enum push push_ask(struct sv_link *link, struct sv_swr *swr)
+{
+	struct sv_slot *slot;
+
+	if (link->rd_busy)
+		return PUSH_WAIT;
+	slot = tx_slot(link, 0);
+	if (!slot)
+		return PUSH_FULL;
+	slot->op = SV_OP_READ;
+	slot->flags = SV_SLOT_FIRST | SV_SLOT_LAST;
+	slot->len = swr->len;
+	slot->rkey = swr->rkey;
+	slot->raddr = swr->raddr;
+	link->rd_busy = swr->len != 0;
+	link->rd_wr = link->qp->sq.sent;
+	tx_publish(link, slot);
+	return push_sent(link, swr);
+}
+
+static enum tx_mode mode_pick(struct sv_link *link, const struct sv_swr *swr)
+{
+	switch (swr->opcode) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+		if (swr->len <= SV_EAGER_MAX)
+			return MODE_SLOT;
+		/* What it says of itself; a lie costs its own messages. */
+		return atomic_load(&link->peer->pull_ok) ? MODE_PULL :
+							   MODE_PIECES;
+	case IBV_WR_RDMA_READ:
+		return link->cma_ok ? MODE_DIRECT : MODE_ASK;
+	default:
+		return link->cma_ok ? MODE_DIRECT : MODE_PIECES;
+	}
+}
+
+/* First look at a WR: how it goes, and whether its local side is in order. */
+static bool tx_begin(struct sv_link *link, struct sv_swr *swr)
+{
+	swr->mode = mode_pick(link, swr);
+	if (swr->opcode == IBV_WR_RDMA_READ)
+		return sv_sges_ok(link->qp->pd, swr->sge, swr->num_sge,
+				  IBV_ACCESS_LOCAL_WRITE);
+	return sv_swr_readable(link->qp, swr);
+}
+
+static enum push push_one(struct sv_link *link, struct sv_swr *swr,
+			  size_t *budget)
+{
+	if (swr->mode == MODE_UNSET) {
+		if (swr->flags & IBV_SEND_FENCE && link->rd_busy)
+			return PUSH_WAIT;
+		if (unlikely(!tx_begin(link, swr)))
+			return push_failed(link, swr, IBV_WC_LOC_PROT_ERR);
+	}
+	switch (swr->mode) {
+	case MODE_SLOT:
+		return push_slot(link, swr);
+	case MODE_PULL:
+		return push_pull(link, swr);
+	case MODE_PIECES:
+		return push_pieces(link, swr,
+				   swr->opcode == IBV_WR_SEND ||
+						   swr->opcode ==
+							   IBV_WR_SEND_WITH_IMM ?
+					   SV_OP_SEND :
+					   SV_OP_WRITE);
+	case MODE_ASK:
+		return push_ask(link, swr);
+	default:
+		return push_direct(link, swr, budget);
+	}
+}
+
+void sv_tx_push(struct sv_link *link)
+{
+	struct sv_qp *qp = link->qp;
+	size_t budget = SV_POST_BUDGET;
+	enum push push = PUSH_DONE;
+	bool direct = false;
+	struct sv_swr *swr = NULL;
+
+	while (qp->sq.sent != sv_wq_posted(&qp->sq) && !link->tx_stop &&
+	       qp->attr.qp_state == IBV_QPS_RTS) {
+		swr = sv_sq_slot(qp, qp->sq.sent);
+		push = push_one(link, swr, &budget);
+		/* Looking for room may have found the QP broken. */
+		if (push != PUSH_DONE || qp->attr.qp_state != IBV_QPS_RTS)
+			break;
+		qp->sq.sent++;
+		direct |= swr->state == SV_WR_DONE;
+	}
+	if (direct)
+		sv_tx_acks(link);
+	if (unlikely(link->rd_busy || link->rd_serving ||
+		     (push == PUSH_FULL && swr->mode == MODE_PIECES)))
+		want_bell(link);
+	atomic_store_explicit(&link->attention,
+			      qp->attr.qp_state != IBV_QPS_ERR &&
+				      (push == PUSH_WAIT || link->rd_busy ||
+				       link->rd_serving),
+			      memory_order_relaxed);
+}
+
+/* ---- answers to our reads ---- */
+
+void sv_tx_read_resp(struct sv_link *link)
+{
+	struct sv_swr *swr = sv_sq_slot(link->qp, link->rd_wr);
+	uint32_t tail = atomic_load_explicit(&link->own->resp_tail,
+					     memory_order_acquire);
+	uint32_t off, len;
+
+	if (tail - link->rd_head > SV_RESP_SIZE) {
+		sv_link_protocol_error(link);
+		return;
+	}
+	while (tail != link->rd_head && swr->offset < swr->len) {
+		off = link->rd_head & (SV_RESP_SIZE - 1);
+		len = min_size(min_size(tail - link->rd_head,
+					SV_RESP_SIZE - off),
+			       swr->len - swr->offset);
+		sv_sges_scatter(swr->sge, swr->offset, link->own->resp + off,
+				len);
+		swr->offset += len;
+		link->rd_head += len;
+		link->tx_rung = true;
+	}
+	atomic_store_explicit(&link->own->resp_head, link->rd_head,
+			      memory_order_release);
+	if (swr->offset == swr->len)
+		link->rd_busy = false;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Protection domains, completion channels, and the life of completion queues.
+ * What a CQ does while it lives is in sv_cq.c.
+ */
+#include "sv_int.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* ---- protection domains ---- */
+
+struct ibv_pd *sv_alloc_pd(struct ibv_context *context)
+{
+	static atomic_uint next_id = 1;
+	struct sv_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	pd->id = atomic_fetch_add(&next_id, 1);
+	pd->pd.context = context;
+	pd->pd.handle = pd->id;
+	atomic_fetch_add(&sv_ctx(context)->users, 1);
+	return &pd->pd;
+}
+
+int sv_dealloc_pd(struct ibv_pd *ibpd)
+{
+	struct sv_pd *pd = sv_pd(ibpd);
+
+	if (atomic_load(&pd->users))
+		return EBUSY;
+	atomic_fetch_sub(&sv_ctx(ibpd->context)->users, 1);
+	free(pd);
+	return 0;
+}
+
+/* ---- completion channels ---- */
+
+struct ibv_comp_channel *sv_create_comp_channel(struct ibv_context *context)
+{
+	struct sv_chan *chan = calloc(1, sizeof(*chan));
+
+	if (!chan) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	chan->chan.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (chan->chan.fd < 0) {
+		free(chan);
+		return NULL;
+	}
+	chan->chan.context = context;
+	lock_init(&chan->lock);
+	list_init(&chan->events);
+	atomic_fetch_add(&sv_ctx(context)->users, 1);
+	return &chan->chan;
+}
+
+int sv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	struct sv_chan *chan = sv_chan(channel);
+
+	if (atomic_load(&chan->users))
+		return EBUSY;
+	atomic_fetch_sub(&sv_ctx(channel->context)->users, 1);
+	close(channel->fd);
+	lock_fini(&chan->lock);
+	free(chan);
+	return 0;
+}
+
+/* Caller holds cq->lock. The event is counted even if nobody ever reads it. */
+void sv_chan_raise(struct sv_cq *cq)
+{
+	struct sv_chan *chan = cq->chan;
+
+	if (!chan)
+		return;
+	lock_take(&chan->lock);
+	if (cq->chan_pending++ == 0)
+		list_add_tail(&chan->events, &cq->chan_node);
+	eventfd_write(chan->chan.fd, 1);
+	lock_drop(&chan->lock);
+}
+
+static struct sv_cq *chan_pop(struct sv_chan *chan)
+{
+	struct sv_cq *cq = NULL;
+	struct list *node;
+	eventfd_t one;
+
+	lock_take(&chan->lock);
+	node = list_pop(&chan->events);
+	if (node) {
+		cq = list_entry(node, struct sv_cq, chan_node);
+		eventfd_read(chan->chan.fd, &one);
+		cq->chan_got++;
+		/* Behind the others: one busy CQ must not hide the rest. */
+		if (--cq->chan_pending)
+			list_add_tail(&chan->events, node);
+	}
+	lock_drop(&chan->lock);
+	return cq;
+}
+
+int sv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ibcq,
+		    void **cq_context)
+{
+	struct sv_chan *chan = sv_chan(channel);
+	struct sv_cq *cq;
+
+	for (;;) {
+		cq = chan_pop(chan);
+		if (cq)
+			break;
+		if (sv_event_wait(channel->fd))
+			return -1;
+	}
+	*ibcq = &cq->cq;
+	*cq_context = cq->cq.cq_context;
+	return 0;
+}
+
+void sv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
+{
+	if (!nevents)
+		return;
+	pthread_mutex_lock(&cq->mutex);
+	cq->comp_events_completed += nevents;
+	pthread_cond_broadcast(&cq->cond);
+	pthread_mutex_unlock(&cq->mutex);
+}
+
+/* Takes back what was raised and not fetched; returns what was fetched. */
+static uint32_t chan_detach(struct sv_cq *cq)
+{
+	struct sv_chan *chan = cq->chan;
+	eventfd_t one;
+	uint32_t got;
+
+	if (!chan)
+		return 0;
+	lock_take(&chan->lock);
+	while (cq->chan_pending) {
+		eventfd_read(chan->chan.fd, &one);
+		cq->chan_pending--;
+	}
+	list_del(&cq->chan_node);
+	got = cq->chan_got;
+	lock_drop(&chan->lock);
+	return got;
+}
+
+/* ---- completion queues ---- */
+
+static struct sv_cqe *ring_alloc(size_t cnt)
+{
+	void *ring;
+
+	if (posix_memalign(&ring, CACHELINE, cnt * sizeof(struct sv_cqe)))
+		return NULL;
+	return ring;
+}
+
+static void cq_init(struct sv_cq *cq, struct ibv_context *context,
+		    struct ibv_comp_channel *channel)
+{
+	cq->ctx = sv_ctx(context);
+	cq->chan = channel ? sv_chan(channel) : NULL;
+	cq->cq.context = context;
+	cq->cq.channel = channel;
+	pthread_mutex_init(&cq->cq.mutex, NULL);
+	pthread_cond_init(&cq->cq.cond, NULL);
+	lock_init(&cq->lock);
+	lock_init(&cq->poll_lock);
+	list_init(&cq->chan_node);
+	list_init(&cq->lease_node);
+	atomic_fetch_add(&cq->ctx->users, 1);
+	if (cq->chan)
+		atomic_fetch_add(&cq->chan->users, 1);
+}
+
+struct ibv_cq *sv_create_cq(struct ibv_context *context, int cqe,
+			    void *cq_context, struct ibv_comp_channel *channel,
+			    int comp_vector)
+{
+	struct sv_cq *cq;
+	size_t cnt;
+
+	if (cqe < 1 || cqe > SV_MAX_CQE || comp_vector < 0 ||
+	    comp_vector >= context->num_comp_vectors) {
+		errno = EINVAL;
+		return NULL;
+	}
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		goto err_nomem;
+	cnt = pow2_at_least(cqe);
+	cq->ring = ring_alloc(cnt);
+	if (!cq->ring)
+		goto err_free_cq;
+	cq->mask = cnt - 1;
+	cq->cq.cqe = cnt;
+	cq->cq.cq_context = cq_context;
+	cq_init(cq, context, channel);
+	return &cq->cq;
+
+err_free_cq:
+	free(cq);
+err_nomem:
+	errno = ENOMEM;
+	return NULL;
+}
+
+int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+	struct sv_cq *cq = sv_cq(ibcq);
+	struct sv_cqe *ring, *old;
+	uint32_t i, cons, used;
+	size_t cnt;
+
+	if (cqe < 1 || cqe > SV_MAX_CQE)
+		return EINVAL;
+	cnt = pow2_at_least(cqe);
+	ring = ring_alloc(cnt);
+	if (!ring)
+		return ENOMEM;
+	lock_take(&cq->lock);
+	cons = atomic_load(&cq->cons);
+	used = atomic_load(&cq->prod) - cons;
+	if (used > cnt) {
+		lock_drop(&cq->lock);
+		free(ring);
+		return EINVAL;
+	}
+	for (i = cons; i != cons + used; i++)
+		ring[i & (cnt - 1)] = cq->ring[i & cq->mask];
+	old = cq->ring;
+	cq->ring = ring;
+	cq->mask = cnt - 1;
+	cq->cq.cqe = cnt;
+	lock_drop(&cq->lock);
+	free(old);
+	return 0;
+}
+
+int sv_destroy_cq(struct ibv_cq *ibcq)
+{
+	struct sv_cq *cq = sv_cq(ibcq);
+	uint32_t comp_got, async_got;
+	int err;
+
+	if (atomic_load(&cq->users))
+		return EBUSY;
+	sv_lease_drop(cq);
+	comp_got = chan_detach(cq);
+	sv_async_drop(cq->ctx, cq);
+	lock_take(&cq->ctx->lock);
+	async_got = cq->async_got;
+	lock_drop(&cq->ctx->lock);
+	err = sv_wait_acks(&ibcq->mutex, &ibcq->cond,
+			   &ibcq->comp_events_completed, comp_got);
+	if (!err)
+		err = sv_wait_acks(&ibcq->mutex, &ibcq->cond,
+				   &ibcq->async_events_completed, async_got);
+	if (err)
+		return err;
+
+	if (cq->chan)
+		atomic_fetch_sub(&cq->chan->users, 1);
+	atomic_fetch_sub(&cq->ctx->users, 1);
+	pthread_mutex_destroy(&ibcq->mutex);
+	pthread_cond_destroy(&ibcq->cond);
+	lock_fini(&cq->lock);
+	lock_fini(&cq->poll_lock);
+	free(cq->links);
+	free(cq->ring);
+	free(cq);
+	return 0;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The tables that the inlines of <infiniband/verbs.h> jump through. They are
+ * never checked for NULL there, so what is not supported has a function too.
+ * In a child of fork() every context gets the dead table: it shares rings and
+ * descriptors with its parent and must touch neither.
+ */
+#include "sv_int.h"
+
+#include <errno.h>
+
+static struct ibv_mw *nosys_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
+static int nosys_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw,
+			 struct ibv_mw_bind *bind)
+{
+	return EOPNOTSUPP;
+}
+
+static int nosys_dealloc_mw(struct ibv_mw *mw)
+{
+	return EOPNOTSUPP;
+}
+
+static int nosys_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			       struct ibv_recv_wr **bad_wr)
+{
+	*bad_wr = wr;
+	return EOPNOTSUPP;
+}
+
+static int dead_poll_cq(struct ibv_cq *cq, int num, struct ibv_wc *wc)
+{
+	return -EBADF;
+}
+
+static int dead_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+{
+	return EBADF;
+}
+
+static int dead_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+			  struct ibv_send_wr **bad_wr)
+{
+	*bad_wr = wr;
+	return EBADF;
+}
+
+static int dead_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
+			  struct ibv_recv_wr **bad_wr)
+{
+	*bad_wr = wr;
+	return EBADF;
+}
+
+static const struct ibv_context_ops live_ops = {
+	.alloc_mw = nosys_alloc_mw,
+	.bind_mw = nosys_bind_mw,
+	.dealloc_mw = nosys_dealloc_mw,
+	.poll_cq = sv_poll_cq,
+	.req_notify_cq = sv_req_notify_cq,
+	.post_srq_recv = nosys_post_srq_recv,
+	.post_send = sv_post_send,
+	.post_recv = sv_post_recv,
+};
+
+static const struct ibv_context_ops dead_ops = {
+	.alloc_mw = nosys_alloc_mw,
+	.bind_mw = nosys_bind_mw,
+	.dealloc_mw = nosys_dealloc_mw,
+	.poll_cq = dead_poll_cq,
+	.req_notify_cq = dead_req_notify_cq,
+	.post_srq_recv = nosys_post_srq_recv,
+	.post_send = dead_post_send,
+	.post_recv = dead_post_recv,
+};
+
+/* v was allocated zeroed: a NULL entry of it means "not supported". */
+void sv_ops_fill(struct verbs_context *v)
+{
+	v->sz = sizeof(*v);
+	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	v->context.ops = live_ops;
+	v->query_port = sv_query_port_len;
+}
+
+void sv_ops_kill(struct verbs_context *v)
+{
+	v->context.ops = dead_ops;
+}

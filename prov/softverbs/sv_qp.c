@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The life of a queue pair: creation, numbering, its link, destruction. What
+ * states it goes through is in sv_qp_state.c.
+ *
+ * Destruction: first the QP leaves the number table, so nobody can find it;
+ * then it loses its link, so nothing reaches it; then its completions go. Who
+ * still holds a reference may lock it and sees that it is destroyed.
+ */
+#include "sv_int.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	SV_QP_BUCKETS = 4096,
+};
+
+static struct lock table_lock = { PTHREAD_MUTEX_INITIALIZER };
+static struct sv_qp *table[SV_QP_BUCKETS]; /* table_lock */
+static uint32_t table_cnt; /* table_lock */
+
+/* ---- numbers ---- */
+
+/* Caller holds table_lock. */
+static struct sv_qp **table_slot(uint32_t qpn)
+{
+	struct sv_qp **pos = &table[qpn % SV_QP_BUCKETS];
+
+	while (*pos && (*pos)->qp.qp_num != qpn)
+		pos = &(*pos)->hash_next;
+	return pos;
+}
+
+/* Gives the QP a number that is random and free. */
+static int table_add(struct sv_qp *qp)
+{
+	struct sv_qp **pos;
+	uint32_t qpn;
+
+	lock_take(&table_lock);
+	if (table_cnt == SV_MAX_QP) {
+		lock_drop(&table_lock);
+		return ENOMEM;
+	}
+	do {
+		sv_random(&qpn, sizeof(qpn));
+		qpn &= 0xffffff;
+		pos = table_slot(qpn);
+		/* 0 and 1 are management QPs, the last one is multicast. */
+	} while (qpn < 2 || qpn == 0xffffff || *pos);
+	qp->qp.qp_num = qpn;
+	qp->qp.handle = qpn;
+	qp->hash_next = NULL;
+	*pos = qp;
+	table_cnt++;
+	lock_drop(&table_lock);
+	return 0;
+}
+
+static void table_del(struct sv_qp *qp)
+{
+	struct sv_qp **pos;
+
+	lock_take(&table_lock);
+	pos = table_slot(qp->qp.qp_num);
+	if (*pos == qp) {
+		*pos = qp->hash_next;
+		table_cnt--;
+	}
+	lock_drop(&table_lock);
+}
+
+struct sv_qp *sv_qp_find(uint32_t qpn)
+{
+	struct sv_qp *qp;
+
+	lock_take(&table_lock);
+	qp = *table_slot(qpn);
+	if (qp)
+		sv_qp_get(qp);
+	lock_drop(&table_lock);
+	return qp;
+}
+
+void sv_qp_fork_child(void)
+{
+	lock_init(&table_lock);
+	memset(table, 0, sizeof(table));
+	table_cnt = 0;
+}
+
+/* ---- references ---- */
+
+void sv_qp_get(struct sv_qp *qp)
+{
+	atomic_fetch_add(&qp->refs, 1);
+}
+
+void sv_qp_put(struct sv_qp *qp)
+{
+	if (atomic_fetch_sub(&qp->refs, 1) != 1)
+		return;
+	sv_wq_fini(&qp->sq);
+	sv_wq_fini(&qp->rq);
+	lock_fini(&qp->lock);
+	lock_fini(&qp->rq_lock);
+	pthread_mutex_destroy(&qp->qp.mutex);
+	pthread_cond_destroy(&qp->qp.cond);
+	free(qp);
+}
+
+/* ---- creation ---- */
+
+/* Positive errno. */
+static int init_attr_check(const struct ibv_pd *pd,
+			   const struct ibv_qp_init_attr *attr)
+{
+	const struct ibv_qp_cap *cap = &attr->cap;
+
+	if (attr->qp_type != IBV_QPT_RC || attr->srq)
+		return EOPNOTSUPP;
+	if (!attr->send_cq || !attr->recv_cq ||
+	    attr->send_cq->context != pd->context ||
+	    attr->recv_cq->context != pd->context)
+		return EINVAL;
+	if (cap->max_send_wr > SV_MAX_QP_WR ||
+	    cap->max_recv_wr > SV_MAX_QP_WR ||
+	    cap->max_send_sge > SV_MAX_SGE || cap->max_recv_sge > SV_MAX_SGE ||
+	    cap->max_inline_data > SV_MAX_INLINE)
+		return EINVAL;
+	return 0;
+}
+
+static int queues_init(struct sv_qp *qp)
+{
+	const struct ibv_qp_cap *cap = &qp->cap;
+	size_t sges = cap->max_send_sge * sizeof(struct ibv_sge);
+	int err;
+
+	err = sv_wq_init(&qp->sq, cap->max_send_wr, cap->max_send_sge,
+			 sizeof(struct sv_swr) +
+				 max_size(sges, cap->max_inline_data));
+	if (err)
+		return err;
+	err = sv_wq_init(&qp->rq, cap->max_recv_wr, cap->max_recv_sge,
+			 sizeof(struct sv_rwr) +
+				 cap->max_recv_sge * sizeof(struct ibv_sge));
+	if (err)
+		sv_wq_fini(&qp->sq);
+	return err;
+}
+
+static void qp_init(struct sv_qp *qp, struct ibv_pd *pd,
+		    const struct ibv_qp_init_attr *attr)
+{
+	qp->ctx = sv_ctx(pd->context);
+	qp->pd = sv_pd(pd);
+	qp->scq = sv_cq(attr->send_cq);
+	qp->rcq = sv_cq(attr->recv_cq);
+	qp->sq_sig_all = attr->sq_sig_all;
+	qp->rq_pub = &qp->rq_pub_none;
+	atomic_store(&qp->refs, 1);
+	lock_init(&qp->lock);
+	lock_init(&qp->rq_lock);
+	pthread_mutex_init(&qp->qp.mutex, NULL);
+	pthread_cond_init(&qp->qp.cond, NULL);
+	qp->qp.context = pd->context;
+	qp->qp.qp_context = attr->qp_context;
+	qp->qp.pd = pd;
+	qp->qp.send_cq = attr->send_cq;
+	qp->qp.recv_cq = attr->recv_cq;
+	qp->qp.qp_type = attr->qp_type;
+	qp->qp.state = IBV_QPS_RESET;
+	qp->attr.qp_state = IBV_QPS_RESET;
+}
+
+struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct sv_qp *qp;
+	void *mem;
+	int err;
+
+	err = init_attr_check(pd, attr);
+	if (err)
+		goto err_errno;
+	err = ENOMEM;
+	if (posix_memalign(&mem, CACHELINE, sizeof(*qp)))
+		goto err_errno;
+	qp = memset(mem, 0, sizeof(*qp));
+	qp->cap = attr->cap;
+	/* One SGE at the least, as drivers give: a WR has somewhere to point. */
+	if (!qp->cap.max_send_sge)
+		qp->cap.max_send_sge = 1;
+	if (!qp->cap.max_recv_sge)
+		qp->cap.max_recv_sge = 1;
+	err = queues_init(qp);
+	if (err)
+		goto err_free_qp;
+	qp_init(qp, pd, attr);
+	err = table_add(qp);
+	if (err)
+		goto err_put_qp;
+	atomic_fetch_add(&qp->pd->users, 1);
+	atomic_fetch_add(&qp->scq->users, 1);
+	atomic_fetch_add(&qp->rcq->users, 1);
+	attr->cap = qp->cap;
+	return &qp->qp;
+
+err_put_qp:
+	sv_qp_put(qp);
+	goto err_errno;
+err_free_qp:
+	free(qp);
+err_errno:
+	errno = err;
+	return NULL;
+}
+
+/* ---- link ---- */
+
+int sv_qp_attach_link(struct sv_qp *qp, struct sv_link *link)
+{
+	enum ibv_qp_state state;
+	int err;
+
+	err = sv_cq_add_link(qp->scq, link);
+	if (err)
+		return err;
+	if (qp->rcq != qp->scq) {
+		err = sv_cq_add_link(qp->rcq, link);
+		if (err)
+			goto err_del_scq;
+	}
+	lock_take(&qp->lock);
+	state = qp->attr.qp_state;
+	if (qp->link || qp->destroyed || state == IBV_QPS_RESET ||
+	    state == IBV_QPS_ERR) {
+		lock_drop(&qp->lock);
+		err = EINVAL;
+		goto err_del_rcq;
+	}
+	sv_link_enter(link);
+	lock_drop(&qp->lock);
+	return 0;
+
+err_del_rcq:
+	if (qp->rcq != qp->scq)
+		sv_cq_del_link(qp->rcq, link);
+err_del_scq:
+	sv_cq_del_link(qp->scq, link);
+	return err;
+}
+
+/* Caller holds qp->lock. The result, unless NULL, is for sv_qp_drop_link(). */
+struct sv_link *sv_qp_take_link(struct sv_qp *qp)
+{
+	struct sv_link *link = qp->link;
+
+	qp->link = NULL;
+	lock_take(&qp->rq_lock);
+	qp->rq_pub = &qp->rq_pub_none;
+	lock_drop(&qp->rq_lock);
+	return link;
+}
+
+/* Caller holds no lock: waits for pollers and the engine to let go. */
+void sv_qp_drop_link(struct sv_qp *qp, struct sv_link *link)
+{
+	if (!link)
+		return;
+	sv_cq_del_link(qp->scq, link);
+	if (qp->rcq != qp->scq)
+		sv_cq_del_link(qp->rcq, link);
+	sv_link_close(link);
+}
+
+/* ---- destruction ---- */
+
+int sv_destroy_qp(struct ibv_qp *ibqp)
+{
+	struct sv_qp *qp = sv_qp(ibqp);
+	struct sv_link *link;
+	uint32_t async_got;
+	int err;
+
+	table_del(qp);
+	lock_take(&qp->lock);
+	qp->destroyed = true;
+	sv_qp_set_state(qp, IBV_QPS_RESET);
+	link = sv_qp_take_link(qp);
+	lock_drop(&qp->lock);
+	sv_qp_drop_link(qp, link);
+	sv_cq_purge(qp->scq, qp);
+	if (qp->rcq != qp->scq)
+		sv_cq_purge(qp->rcq, qp);
+
+	sv_async_drop(qp->ctx, qp);
+	lock_take(&qp->ctx->lock);
+	async_got = qp->async_got;
+	lock_drop(&qp->ctx->lock);
+	err = sv_wait_acks(&ibqp->mutex, &ibqp->cond, &ibqp->events_completed,
+			   async_got);
+	if (err)
+		return err;
+	atomic_fetch_sub(&qp->pd->users, 1);
+	atomic_fetch_sub(&qp->scq->users, 1);
+	atomic_fetch_sub(&qp->rcq->users, 1);
+	sv_qp_put(qp);
+	return 0;
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The states of an RC queue pair: which transitions exist, which attributes
+ * each needs and admits (IBTA 11.2.5.2, table 91), modify and query.
+ */
+#include "sv_link.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct transition {
+	bool legal;
+	int required;
+	int optional;
+};
+
+enum {
+	OPT_RTS = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH |
+		  IBV_QP_PATH_MIG_STATE | IBV_QP_MIN_RNR_TIMER,
+	STATE_CNT = IBV_QPS_ERR + 1,
+};
+
+/* To RESET and to ERR one may go from anywhere, with the state alone. */
+static const struct transition transitions[STATE_CNT][STATE_CNT] = {
+	[IBV_QPS_RESET] = {
+		[IBV_QPS_INIT] = {
+			.legal = true,
+			.required = IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				    IBV_QP_ACCESS_FLAGS,
+		},
+	},
+	[IBV_QPS_INIT] = {
+		[IBV_QPS_INIT] = {
+			.legal = true,
+			.optional = IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				    IBV_QP_ACCESS_FLAGS,
+		},
+		[IBV_QPS_RTR] = {
+			.legal = true,
+			.required = IBV_QP_AV | IBV_QP_PATH_MTU |
+				    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				    IBV_QP_MAX_DEST_RD_ATOMIC |
+				    IBV_QP_MIN_RNR_TIMER,
+			.optional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
+				    IBV_QP_PKEY_INDEX,
+		},
+	},
+	[IBV_QPS_RTR] = {
+		[IBV_QPS_RTS] = {
+			.legal = true,
+			.required = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				    IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				    IBV_QP_MAX_QP_RD_ATOMIC,
+			.optional = OPT_RTS,
+		},
+	},
+	[IBV_QPS_RTS] = {
+		[IBV_QPS_RTS] = { .legal = true, .optional = OPT_RTS },
+		[IBV_QPS_SQD] = {
+			.legal = true,
+			.optional = IBV_QP_EN_SQD_ASYNC_NOTIFY,
+		},
+	},
+	[IBV_QPS_SQD] = {
+		[IBV_QPS_RTS] = { .legal = true, .optional = OPT_RTS },
+		[IBV_QPS_SQD] = {
+			.legal = true,
+			.optional = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT |
+				    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				    IBV_QP_MAX_QP_RD_ATOMIC |
+				    IBV_QP_MAX_DEST_RD_ATOMIC |
+				    IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
+				    IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER |
+				    IBV_QP_PATH_MIG_STATE,
+		},
+	},
+	[IBV_QPS_SQE] = {
+		[IBV_QPS_RTS] = {
+			.legal = true,
+			.optional = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
+				    IBV_QP_MIN_RNR_TIMER,
+		},
+	},
+};
+
+static bool mask_ok(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+{
+	const struct transition *t = &transitions[from][to];
+
+	mask &= ~IBV_QP_STATE;
+	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
+		return !(mask & ~IBV_QP_CUR_STATE);
+	if (!t->legal) {
+		sv_log("no transition of a QP from state %d to %d", from, to);
+		return false;
+	}
+	if ((mask & t->required) != t->required) {
+		sv_log("QP state %d to %d: attributes missing: %#x", from, to,
+		       t->required & ~mask);
+		return false;
+	}
+	if (mask & ~(t->required | t->optional)) {
+		sv_log("QP state %d to %d: attributes not allowed: %#x", from,
+		       to, mask & ~(t->required | t->optional));
+		return false;
+	}
+	return true;
+}
+
+static bool av_ok(const struct sv_qp *qp, const struct ibv_ah_attr *av)
+{
+	struct ibv_gid_entry gid;
+
+	/* RoCE addresses by GID only. */
+	return av->is_global && av->port_num == SV_PORT &&
+	       !sv_query_gid_ex(qp->qp.context, SV_PORT, av->grh.sgid_index,
+				&gid, 0);
+}
+
+static bool values_ok(const struct sv_qp *qp, const struct ibv_qp_attr *attr,
+		      int mask)
+{
+	const unsigned int access = IBV_ACCESS_LOCAL_WRITE |
+				    IBV_ACCESS_REMOTE_WRITE |
+				    IBV_ACCESS_REMOTE_READ |
+				    IBV_ACCESS_REMOTE_ATOMIC;
+	const struct {
+		int bit;
+		bool ok;
+	} checks[] = {
+		{ IBV_QP_CUR_STATE, attr->cur_qp_state == qp->attr.qp_state },
+		{ IBV_QP_PORT, attr->port_num == SV_PORT },
+		{ IBV_QP_PKEY_INDEX, attr->pkey_index == 0 },
+		{ IBV_QP_ACCESS_FLAGS,
+		  !(attr->qp_access_flags &
+		    ~(access | IBV_ACCESS_OPTIONAL_RANGE)) },
+		{ IBV_QP_PATH_MTU, attr->path_mtu >= IBV_MTU_256 &&
+					   attr->path_mtu <= IBV_MTU_4096 },
+		{ IBV_QP_DEST_QPN, attr->dest_qp_num <= 0xffffff },
+		{ IBV_QP_MAX_QP_RD_ATOMIC,
+		  attr->max_rd_atomic <= SV_MAX_RD_ATOM },
+		{ IBV_QP_MAX_DEST_RD_ATOMIC,
+		  attr->max_dest_rd_atomic <= SV_MAX_RD_ATOM },
+		{ IBV_QP_MIN_RNR_TIMER, attr->min_rnr_timer <= 31 },
+		{ IBV_QP_TIMEOUT, attr->timeout <= 31 },
+		{ IBV_QP_RETRY_CNT, attr->retry_cnt <= 7 },
+		{ IBV_QP_RNR_RETRY, attr->rnr_retry <= 7 },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(checks); i++)
+		if (mask & checks[i].bit && !checks[i].ok) {
+			sv_log("qp %06x: value of attribute %#x is not valid",
+			       qp->qp.qp_num, checks[i].bit);
+			return false;
+		}
+	/* The table is only looked at when it matters: it takes a lock. */
+	if (mask & IBV_QP_AV && !av_ok(qp, &attr->ah_attr)) {
+		sv_log("qp %06x: address vector is not valid", qp->qp.qp_num);
+		return false;
+	}
+	return true;
+}
+
+/* Caller holds qp->lock. */
+static void values_set(struct sv_qp *qp, const struct ibv_qp_attr *attr,
+		       int mask)
+{
+	struct ibv_qp_attr *to = &qp->attr;
+
+	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
+		to->en_sqd_async_notify = attr->en_sqd_async_notify;
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		to->qp_access_flags = attr->qp_access_flags;
+	if (mask & IBV_QP_PKEY_INDEX)
+		to->pkey_index = attr->pkey_index;
+	if (mask & IBV_QP_PORT)
+		to->port_num = attr->port_num;
+	if (mask & IBV_QP_AV)
+		to->ah_attr = attr->ah_attr;
+	if (mask & IBV_QP_PATH_MTU)
+		to->path_mtu = attr->path_mtu;
+	if (mask & IBV_QP_TIMEOUT)
+		to->timeout = attr->timeout;
+	if (mask & IBV_QP_RETRY_CNT)
+		to->retry_cnt = attr->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		to->rnr_retry = attr->rnr_retry;
+	if (mask & IBV_QP_RQ_PSN)
+		to->rq_psn = attr->rq_psn & 0xffffff;
+	if (mask & IBV_QP_SQ_PSN)
+		to->sq_psn = attr->sq_psn & 0xffffff;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		to->max_rd_atomic = attr->max_rd_atomic;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		to->max_dest_rd_atomic = attr->max_dest_rd_atomic;
+	if (mask & IBV_QP_MIN_RNR_TIMER)
+		to->min_rnr_timer = attr->min_rnr_timer;
+	if (mask & IBV_QP_DEST_QPN)
+		to->dest_qp_num = attr->dest_qp_num;
+	if (mask & IBV_QP_ALT_PATH) {
+		to->alt_ah_attr = attr->alt_ah_attr;
+		to->alt_pkey_index = attr->alt_pkey_index;
+		to->alt_port_num = attr->alt_port_num;
+		to->alt_timeout = attr->alt_timeout;
+	}
+	if (mask & IBV_QP_PATH_MIG_STATE)
+		to->path_mig_state = attr->path_mig_state;
+}
+
+/* Caller holds qp->lock. Tells the receive queue and the peer. */
+void sv_qp_set_state(struct sv_qp *qp, enum ibv_qp_state state)
+{
+	qp->attr.qp_state = state;
+	qp->qp.state = state;
+	lock_take(&qp->rq_lock);
+	if (state == IBV_QPS_RESET)
+		qp->rq_state = SV_RQ_RESET;
+	else if (state == IBV_QPS_ERR)
+		qp->rq_state = SV_RQ_ERROR;
+	else
+		qp->rq_state = SV_RQ_READY;
+	lock_drop(&qp->rq_lock);
+	if (qp->link)
+		qp->link->ops->publish(qp->link);
+}
+
+void sv_qp_error(struct sv_qp *qp, int event)
+{
+	if (qp->attr.qp_state == IBV_QPS_ERR ||
+	    qp->attr.qp_state == IBV_QPS_RESET)
+		return;
+	sv_log("qp %06x: to the error state", qp->qp.qp_num);
+	sv_qp_set_state(qp, IBV_QPS_ERR);
+	sv_flush(qp);
+	if (event >= 0)
+		sv_async_raise_qp(qp, event);
+}
+
+/* Nothing is in flight any more: says so if it was asked to. qp->lock. */
+void sv_qp_drained(struct sv_qp *qp)
+{
+	if (qp->attr.qp_state != IBV_QPS_SQD || !qp->attr.en_sqd_async_notify)
+		return;
+	qp->attr.en_sqd_async_notify = 0;
+	sv_async_raise_qp(qp, IBV_EVENT_SQ_DRAINED);
+}
+
+/* Caller holds qp->lock. The link that it returns is to be dropped. */
+static struct sv_link *to_reset(struct sv_qp *qp)
+{
+	struct sv_link *link;
+
+	sv_qp_set_state(qp, IBV_QPS_RESET);
+	link = sv_qp_take_link(qp);
+	sv_cq_purge(qp->scq, qp);
+	if (qp->rcq != qp->scq)
+		sv_cq_purge(qp->rcq, qp);
+	sv_wq_reset(&qp->sq);
+	sv_wq_reset(&qp->rq);
+	atomic_store(&qp->rq_starved, false);
+	memset(&qp->attr, 0, sizeof(qp->attr));
+	return link;
+}
+
+int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
+{
+	struct sv_qp *qp = sv_qp(ibqp);
+	struct sv_link *old = NULL;
+	enum ibv_qp_state to;
+
+	lock_take(&qp->lock);
+	to = mask & IBV_QP_STATE ? attr->qp_state : qp->attr.qp_state;
+	if ((unsigned int)to >= STATE_CNT || !mask_ok(qp->attr.qp_state, to, mask) ||
+	    !values_ok(qp, attr, mask)) {
+		lock_drop(&qp->lock);
+		return EINVAL;
+	}
+	values_set(qp, attr, mask);
+	if (to == IBV_QPS_RESET) {
+		old = to_reset(qp);
+	} else if (to == IBV_QPS_ERR) {
+		if (qp->attr.qp_state == IBV_QPS_RESET)
+			sv_qp_set_state(qp, IBV_QPS_ERR);
+		else
+			sv_qp_error(qp, -1);
+	} else {
+		sv_qp_set_state(qp, to);
+		if (qp->sq.done == qp->sq.sent)
+			sv_qp_drained(qp);
+		if (qp->link)
+			qp->link->ops->progress(qp->link);
+	}
+	lock_drop(&qp->lock);
+	sv_qp_drop_link(qp, old);
+	return 0;
+}
+
+int sv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
+		struct ibv_qp_init_attr *init_attr)
+{
+	struct sv_qp *qp = sv_qp(ibqp);
+
+	lock_take(&qp->lock);
+	*attr = qp->attr;
+	attr->cur_qp_state = qp->attr.qp_state;
+	attr->sq_draining = qp->attr.qp_state == IBV_QPS_SQD &&
+			    qp->sq.done != qp->sq.sent;
+	attr->cap = qp->cap;
+	*init_attr = (struct ibv_qp_init_attr){
+		.qp_context = ibqp->qp_context,
+		.send_cq = ibqp->send_cq,
+		.recv_cq = ibqp->recv_cq,
+		.qp_type = ibqp->qp_type,
+		.cap = qp->cap,
+		.sq_sig_all = qp->sq_sig_all,
+	};
+	lock_drop(&qp->lock);
+	return 0;
+}

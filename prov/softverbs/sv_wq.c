@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Work queues: posting, validation, walking SGEs, completing. How a send WR
+ * reaches the peer is the link's business.
+ *
+ * A WR that is wrong in a way that hardware notices when it executes it (keys,
+ * bounds) is accepted here and completes in error, in its turn.
+ */
+#include "sv_link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- rings ---- */
+
+int sv_wq_init(struct sv_wq *wq, uint32_t max_wr, uint32_t max_sge,
+	       size_t stride)
+{
+	size_t cnt = pow2_at_least(max_wr ? max_wr : 1);
+
+	memset(wq, 0, sizeof(*wq));
+	wq->stride = (stride + CACHELINE - 1) & ~(size_t)(CACHELINE - 1);
+	wq->mask = cnt - 1;
+	wq->max_wr = max_wr;
+	wq->max_sge = max_sge;
+	/* Zeroed by the kernel when large: costs nothing until it is used. */
+	wq->slots = calloc(cnt, wq->stride);
+	return wq->slots ? 0 : ENOMEM;
+}
+
+void sv_wq_fini(struct sv_wq *wq)
+{
+	free(wq->slots);
+}
+
+void sv_wq_reset(struct sv_wq *wq)
+{
+	atomic_store(&wq->posted, 0);
+	wq->sent = 0;
+	wq->done = 0;
+	atomic_store(&wq->free, 0);
+}
+
+static bool wq_room(struct sv_wq *wq)
+{
+	/* Pairs with the release in cq_pop(). */
+	return atomic_load_explicit(&wq->posted, memory_order_relaxed) -
+		       atomic_load_explicit(&wq->free, memory_order_acquire) <
+	       wq->max_wr;
+}
+
+struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index)
+{
+	return (void *)(qp->sq.slots +
+			(size_t)(index & qp->sq.mask) * qp->sq.stride);
+}
+
+struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index)
+{
+	return (void *)(qp->rq.slots +
+			(size_t)(index & qp->rq.mask) * qp->rq.stride);
+}
+
+/* ---- SGEs ---- */
+
+bool sv_sges_ok(const struct sv_pd *pd, const struct ibv_sge *sge, int cnt,
+		uint32_t access)
+{
+	const struct sv_mr_ent *tbl = sv_mr_table();
+	uint64_t va;
+	int i;
+
+	for (i = 0; i < cnt; i++)
+		if (sge[i].length &&
+		    !sv_mr_check(tbl, sge[i].lkey, pd->id, access, sge[i].addr,
+				 sge[i].length, &va))
+			return false;
+	return true;
+}
+
+bool sv_swr_readable(struct sv_qp *qp, const struct sv_swr *swr)
+{
+	return swr->flags & IBV_SEND_INLINE ||
+	       sv_sges_ok(qp->pd, swr->sge, swr->num_sge, 0);
+}
+
+/* Copies len bytes of the WR's payload from offset on. */
+void sv_swr_gather(const struct sv_swr *swr, uint32_t offset, void *to,
+		   uint32_t len)
+{
+	const struct ibv_sge *sge = swr->sge;
+	char *dst = to;
+	size_t n;
+
+	if (swr->flags & IBV_SEND_INLINE) {
+		memcpy(dst, (const char *)swr->sge + offset, len);
+		return;
+	}
+	for (; len; sge++) {
+		if (offset >= sge->length) {
+			offset -= sge->length;
+			continue;
+		}
+		n = min_size(sge->length - offset, len);
+		memcpy(dst, (void *)(uintptr_t)(sge->addr + offset), n);
+		dst += n;
+		len -= n;
+		offset = 0;
+	}
+}
+
+/* The caller has checked that the SGEs hold offset + len bytes. */
+void sv_sges_scatter(const struct ibv_sge *sge, uint32_t offset,
+		     const void *from, uint32_t len)
+{
+	const char *src = from;
+	size_t n;
+
+	for (; len; sge++) {
+		if (offset >= sge->length) {
+			offset -= sge->length;
+			continue;
+		}
+		n = min_size(sge->length - offset, len);
+		memcpy((void *)(uintptr_t)(sge->addr + offset), src, n);
+		src += n;
+		len -= n;
+		offset = 0;
+	}
+}
+
+/*
+ * Describes len bytes of the SGEs from offset on as an iovec of at most
+ * SV_MAX_SGE entries; returns how many.
+ */
+int sv_sges_iov(const struct ibv_sge *sge, int cnt, uint32_t offset,
+		uint32_t len, struct iovec *iov)
+{
+	int i, used = 0;
+	size_t n;
+
+	for (i = 0; i < cnt && len && used < SV_MAX_SGE; i++) {
+		if (offset >= sge[i].length) {
+			offset -= sge[i].length;
+			continue;
+		}
+		n = min_size(sge[i].length - offset, len);
+		iov[used].iov_base = (void *)(uintptr_t)(sge[i].addr + offset);
+		iov[used].iov_len = n;
+		used++;
+		len -= n;
+		offset = 0;
+	}
+	return used;
+}
+
+/* ---- completions ---- */
+
+static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
+{
+	switch (wr_opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return IBV_WC_RDMA_WRITE;
+	case IBV_WR_RDMA_READ:
+		return IBV_WC_RDMA_READ;
+	default:
+		return IBV_WC_SEND;
+	}
+}
+
+/*
+ * Completes the oldest send WR. As on hardware only status, wr_id and qp_num
+ * mean something when it failed. Caller holds qp->lock.
+ */
+void sv_sq_complete(struct sv_qp *qp, enum ibv_wc_status status)
+{
+	struct sv_swr *swr = sv_sq_slot(qp, qp->sq.done);
+	struct sv_cqe cqe = {
+		.qp = qp,
+		.wqe_end = ++qp->sq.done,
+		.wc = {
+			.wr_id = swr->wr_id,
+			.status = status,
+			.qp_num = qp->qp.qp_num,
+		},
+	};
+
+	if (likely(status == IBV_WC_SUCCESS)) {
+		if (!(swr->flags & IBV_SEND_SIGNALED))
+			return;
+		cqe.wc.opcode = wc_opcode(swr->opcode);
+		cqe.wc.byte_len = swr->len;
+	}
+	sv_cq_push(qp->scq, &cqe, false);
+}
+
+/*
+ * The oldest receive, or NULL: then the next sv_post_recv() makes progress.
+ * The poster writes rq.posted and then reads rq_starved, we the other way
+ * round, both seq_cst: one of the two sees the other. Caller holds qp->lock.
+ */
+struct sv_rwr *sv_rq_peek(struct sv_qp *qp)
+{
+	if (likely(sv_wq_posted(&qp->rq) != qp->rq.done))
+		return sv_rq_slot(qp, qp->rq.done);
+	atomic_store(&qp->rq_starved, true);
+	if (atomic_load(&qp->rq.posted) == qp->rq.done)
+		return NULL;
+	atomic_store(&qp->rq_starved, false);
+	return sv_rq_slot(qp, qp->rq.done);
+}
+
+/* Completes the oldest receive. Caller holds qp->lock. */
+void sv_rq_complete(struct sv_qp *qp, struct sv_cqe *cqe, bool solicited)
+{
+	cqe->wc.wr_id = sv_rq_slot(qp, qp->rq.done)->wr_id;
+	cqe->wqe_end = ++qp->rq.done;
+	cqe->qp = qp;
+	cqe->is_recv = 1;
+	cqe->wc.qp_num = qp->qp.qp_num;
+	sv_cq_push(qp->rcq, cqe, solicited);
+}
+
+/* Everything outstanding goes back to the application. Caller: qp->lock. */
+void sv_flush(struct sv_qp *qp)
+{
+	struct sv_cqe cqe = { .wc.status = IBV_WC_WR_FLUSH_ERR };
+
+	while (qp->sq.done != sv_wq_posted(&qp->sq))
+		sv_sq_complete(qp, IBV_WC_WR_FLUSH_ERR);
+	qp->sq.sent = qp->sq.done;
+	while (qp->rq.done != sv_wq_posted(&qp->rq))
+		sv_rq_complete(qp, &cqe, false);
+}
+
+/* ---- posting sends ---- */
+
+static bool opcode_known(enum ibv_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+	case IBV_WR_RDMA_READ:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Copies the payload (inline) or the SGEs behind the WR. Positive errno. */
+static int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
+		    const struct ibv_send_wr *wr)
+{
+	char *inl = (char *)swr->sge;
+	uint64_t len = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++)
+		len += wr->sg_list[i].length;
+	if (len > SV_MAX_MSG)
+		return EINVAL;
+	swr->len = len;
+	if (!(wr->send_flags & IBV_SEND_INLINE)) {
+		for (i = 0; i < wr->num_sge; i++)
+			swr->sge[i] = wr->sg_list[i];
+		swr->num_sge = wr->num_sge;
+		return 0;
+	}
+	if (len > qp->cap.max_inline_data || wr->opcode == IBV_WR_RDMA_READ)
+		return EINVAL;
+	for (i = 0; i < wr->num_sge; i++) {
+		memcpy(inl, (void *)(uintptr_t)wr->sg_list[i].addr,
+		       wr->sg_list[i].length);
+		inl += wr->sg_list[i].length;
+	}
+	swr->num_sge = 0;
+	return 0;
+}
+
+/* Puts one WR into the queue. Positive errno. Caller holds qp->lock. */
+static int sq_add(struct sv_qp *qp, const struct ibv_send_wr *wr)
+{
+	uint32_t posted = sv_wq_posted(&qp->sq);
+	struct sv_swr *swr = sv_sq_slot(qp, posted);
+	int err;
+
+	if (unlikely(!opcode_known(wr->opcode)))
+		return EOPNOTSUPP;
+	if (unlikely(wr->num_sge < 0 ||
+		     (uint32_t)wr->num_sge > qp->sq.max_sge))
+		return EINVAL;
+	if (unlikely(!wq_room(&qp->sq)))
+		return ENOMEM;
+	err = swr_fill(qp, swr, wr);
+	if (unlikely(err))
+		return err;
+	swr->wr_id = wr->wr_id;
+	swr->raddr = wr->wr.rdma.remote_addr;
+	swr->rkey = wr->wr.rdma.rkey;
+	swr->imm = wr->imm_data;
+	swr->offset = 0;
+	swr->opcode = wr->opcode;
+	swr->flags = wr->send_flags |
+		     (qp->sq_sig_all ? IBV_SEND_SIGNALED : 0);
+	swr->state = SV_WR_POSTED;
+	swr->status = IBV_WC_SUCCESS;
+	swr->mode = 0;
+	swr->consumes_recv = wr->opcode != IBV_WR_RDMA_WRITE &&
+			     wr->opcode != IBV_WR_RDMA_READ;
+	atomic_store_explicit(&qp->sq.posted, posted + 1, memory_order_relaxed);
+	return 0;
+}
+
+static bool can_post_send(enum ibv_qp_state state)
+{
+	return state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+	       state == IBV_QPS_SQE || state == IBV_QPS_ERR;
+}
+
+int sv_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
+		 struct ibv_send_wr **bad_wr)
+{
+	struct sv_qp *qp = sv_qp(ibqp);
+	int err = 0;
+
+	lock_take(&qp->lock);
+	if (unlikely(!can_post_send(qp->attr.qp_state)))
+		err = EINVAL;
+	for (; wr && !err; wr = wr->next) {
+		err = sq_add(qp, wr);
+		if (unlikely(err))
+			break;
+	}
+	if (likely(qp->attr.qp_state == IBV_QPS_RTS)) {
+		if (likely(qp->link))
+			qp->link->ops->push(qp->link);
+	} else if (qp->attr.qp_state == IBV_QPS_ERR ||
+		   qp->attr.qp_state == IBV_QPS_SQE) {
+		sv_flush(qp);
+	}
+	lock_drop(&qp->lock);
+	if (unlikely(err))
+		*bad_wr = wr;
+	return err;
+}
+
+/* ---- posting receives ---- */
+
+/* Positive errno. Caller holds qp->rq_lock. */
+static int rq_add(struct sv_qp *qp, const struct ibv_recv_wr *wr)
+{
+	uint32_t posted = sv_wq_posted(&qp->rq);
+	struct sv_rwr *rwr = sv_rq_slot(qp, posted);
+	uint64_t len = 0;
+	int i;
+
+	if (unlikely(wr->num_sge < 0 ||
+		     (uint32_t)wr->num_sge > qp->rq.max_sge))
+		return EINVAL;
+	if (unlikely(!wq_room(&qp->rq)))
+		return ENOMEM;
+	for (i = 0; i < wr->num_sge; i++) {
+		rwr->sge[i] = wr->sg_list[i];
+		len += wr->sg_list[i].length;
+	}
+	rwr->wr_id = wr->wr_id;
+	rwr->num_sge = wr->num_sge;
+	rwr->len = len > UINT32_MAX ? UINT32_MAX : len;
+	atomic_store_explicit(&qp->rq.posted, posted + 1, memory_order_release);
+	return 0;
+}
+
+/* A message was waiting for this receive, or the QP is in error. */
+static __cold void recv_kick(struct sv_qp *qp)
+{
+	lock_take(&qp->lock);
+	if (qp->attr.qp_state == IBV_QPS_ERR)
+		sv_flush(qp);
+	else if (qp->link)
+		qp->link->ops->progress(qp->link);
+	lock_drop(&qp->lock);
+}
+
+int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
+		 struct ibv_recv_wr **bad_wr)
+{
+	struct sv_qp *qp = sv_qp(ibqp);
+	bool kick;
+	int err = 0;
+
+	lock_take(&qp->rq_lock);
+	if (unlikely(qp->rq_state == SV_RQ_RESET))
+		err = EINVAL;
+	for (; wr && !err; wr = wr->next) {
+		err = rq_add(qp, wr);
+		if (unlikely(err))
+			break;
+	}
+	/*
+	 * A peer that writes ahead of its sends looks at this. The store is
+	 * also the fence that sv_rq_peek() counts on.
+	 */
+	atomic_store(qp->rq_pub, sv_wq_posted(&qp->rq));
+	kick = qp->rq_state == SV_RQ_ERROR ||
+	       (unlikely(atomic_load(&qp->rq_starved)) &&
+		atomic_exchange(&qp->rq_starved, false));
+	lock_drop(&qp->rq_lock);
+	if (unlikely(kick))
+		recv_kick(qp);
+	if (unlikely(err))
+		*bad_wr = wr;
+	return err;
+}
