@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The provider's objects, and the prototypes of each file.
+ *
+ *	fabric -- eq -- pep
+ *	   \       \
+ *	  domain -- ep -- tx ring, rx ring (the ledger)
+ *	   |  \      \
+ *	   mr  cq ----+
+ *
+ * Lock order, outermost first:
+ *
+ *	ep->tx_lock, ep->rx_lock	posting; never both
+ *	cq->lock			reading completions, draining an endpoint
+ *	eq->lock			connection events and endpoint states
+ *
+ * A reader of a completion queue that finds a broken queue pair tells the
+ * event queue (cq->lock, then eq->lock); nothing goes the other way.
+ */
+#ifndef VRC_H
+#define VRC_H
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_collective.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
+#include "vrc_compat.h"
+#include "vrc_log.h"
+#include "vrc_verbs.h"
+
+enum {
+	/* Scatter/gather entries that an operation may have. */
+	VRC_IOV_LIMIT = 4,
+	/* Work completions taken from the device in one call. */
+	VRC_CQ_BATCH = 16,
+	/* How long a closing or broken queue pair may take to flush. */
+	VRC_FLUSH_TIMEOUT_MS = 1000,
+	VRC_ADDR_TIMEOUT_MS = 2000,
+	VRC_ROUTE_TIMEOUT_MS = 2000,
+};
+
+/* A sockaddr of any family that rdma_cm takes. */
+union vrc_sockaddr {
+	struct sockaddr sa;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+	struct sockaddr_storage storage;
+};
+
+/* vrc_prov.c: read once in fi_prov_ini, constant afterwards. */
+enum vrc_softverbs_mode {
+	VRC_SOFTVERBS_AUTO, /* only where there is no other usable device */
+	VRC_SOFTVERBS_ALWAYS,
+	VRC_SOFTVERBS_NEVER,
+};
+
+struct vrc_params {
+	enum vrc_softverbs_mode softverbs;
+	size_t tx_size;	    /* default queue depths, operations */
+	size_t rx_size;
+	size_t inject_size; /* bytes */
+	char *iface;	    /* only this network interface, or NULL */
+	char *device;	    /* only this verbs device, or NULL */
+	int gid_index;	    /* -1: by route */
+	int min_rnr_timer;  /* the 5-bit IBTA encoding */
+	int ack_timeout;    /* the 5-bit IBTA encoding, -1: rdma_cm's */
+};
+
+extern struct vrc_params vrc_params;
+
+/* vrc_dev.c: what a device is and which addresses lead to it. */
+struct vrc_addr {
+	union vrc_sockaddr addr; /* port 0 */
+	uint8_t prefix_len;
+	uint8_t port_num;	/* of the verbs device */
+	char netdev[16];	/* network interface */
+	char fabric[64];	/* name of the IP network, e.g. 10.7.0.0/24 */
+};
+
+/*
+ * A snapshot of one device, taken when it was found; never changes, shared by
+ * reference.
+ */
+struct vrc_dev {
+	atomic_int ref;
+	const struct vrc_verbs_ops *ops;
+	char name[64];
+	__be64 guid;
+	bool is_iwarp;
+	struct ibv_device_attr attr;
+	struct ibv_port_attr *ports; /* ports[n - 1] is port n */
+	struct vrc_addr *addrs;
+	size_t addr_cnt;
+};
+
+struct vrc_fabric {
+	struct fid_fabric fid;
+	atomic_int ref;
+	char *name;
+};
+
+struct vrc_domain {
+	struct fid_domain fid;
+	struct vrc_fabric *fabric;
+	struct vrc_dev *dev;
+	const struct vrc_verbs_ops *ops;
+	struct ibv_context *verbs;
+	struct ibv_pd *pd;
+	atomic_int ref;
+	/* Upper half of every descriptor of this domain; see vrc_mr.c. */
+	uint32_t desc_tag;
+	/* Threads may call into one object at once (FI_THREAD_SAFE). */
+	bool thread_safe;
+	/* The application registers nothing (no FI_MR_LOCAL): vrc_local.c. */
+	bool local_reg;
+	/* The most that a queue pair was seen to inline, bytes. */
+	atomic_uint max_inline;
+};
+
+struct vrc_mr {
+	struct fid_mr fid;
+	struct vrc_domain *domain;
+	struct ibv_mr *mr;
+};
+
+/* What a record in the ledger is about. */
+enum vrc_op {
+	VRC_OP_SEND,
+	VRC_OP_RECV,
+	VRC_OP_READ,
+	VRC_OP_WRITE,
+	/* Ours, never shown to the application. */
+	VRC_OP_FIRST_SEND,  /* iWARP: the connecting side must speak first */
+	VRC_OP_FIRST_RECV,
+	VRC_OP_CNT,
+};
+
+enum vrc_req_flags {
+	/* The application wants to see this one when it succeeds. */
+	VRC_REQ_VISIBLE = 1 << 0,
+};
+
+/*
+ * One posted operation. A work request's wr_id is the address of its record.
+ * On an error the device leaves everything else in the work completion
+ * undefined, so all that is reported comes from here.
+ */
+struct vrc_req {
+	void *context;
+	struct vrc_ep *ep; /* set once, when the ring is made */
+	size_t len;
+	uint32_t slot; /* set once */
+	uint16_t op;   /* enum vrc_op */
+	uint16_t flags;
+};
+
+static_assert(sizeof(struct vrc_req) == 32, "two records to a cache line");
+
+/*
+ * A ring of records. head and tail run freely; the slot is index & mask. Work
+ * requests of one queue complete in order, so a completion retires every
+ * record before it.
+ */
+struct vrc_ring {
+	struct vrc_req *req;
+	uint32_t mask;
+	uint32_t size;	/* records that the application may have in flight */
+	struct ibv_mr **mrs; /* VRC_IOV_LIMIT a record; see vrc_local.c, or NULL */
+	uint32_t last_signal; /* head of the last signalled one */
+	/* Written by posting only; read by others when a queue pair broke. */
+	_Atomic uint32_t head;
+	/* Written by the reader of the completion queue (release); read by
+	 * posting (acquire), so that a record is reused only when retired. */
+	_Alignas(CACHELINE) _Atomic uint32_t tail;
+};
+
+enum vrc_ep_state {
+	VRC_EP_IDLE,
+	VRC_EP_ENABLED,
+	VRC_EP_CONNECTING, /* fi_connect called */
+	VRC_EP_ACCEPTING,  /* fi_accept called */
+	VRC_EP_CONNECTED,
+	VRC_EP_SHUTDOWN,   /* FI_SHUTDOWN reported, or the connection failed */
+};
+
+/* Private data as it travels: see vrc_cmdata.h. */
+enum { VRC_CM_WIRE_SIZE = 56, VRC_CM_DATA_SIZE = 35 };
+
+/* The endpoint's side of connection management; owned by vrc_cm.c. */
+struct vrc_cm {
+	struct rdma_cm_id *id;
+	struct vrc_connreq *connreq; /* taken from info->handle, until enable */
+	union vrc_sockaddr src;
+	union vrc_sockaddr dst;
+	struct rdma_conn_param param;
+	uint8_t wire[VRC_CM_WIRE_SIZE]; /* our private data */
+	bool passive;
+	bool dead;   /* passive: the peer gave up before fi_accept */
+	bool broken; /* the queue pair broke before ESTABLISHED was read */
+	uint32_t peer_rx_size; /* 0: not a vrc peer */
+};
+
+struct vrc_ep {
+	struct fid_ep fid;
+	struct ibv_qp *qp;
+
+	struct vrc_ring tx; /* guarded by tx_lock; tail by tx_cq->lock */
+	struct vrc_ring rx; /* guarded by rx_lock; tail by rx_cq->lock */
+
+	/* 0 until the queue pair goes to ERR; then when what it did not flush
+	 * is completed from the ledger. vrc_now_ms(). */
+	_Atomic uint64_t flush_deadline_ms;
+	_Atomic int state;	/* enum vrc_ep_state; written under eq->lock */
+	atomic_bool may_send;	/* iWARP accepting side: peer has spoken */
+	bool tx_selective;	/* FI_SELECTIVE_COMPLETION on the bind */
+	bool rx_selective;
+	bool tx_visible;	/* calls without flags want a completion */
+	bool rx_visible;
+	bool has_imm;		/* the device carries immediate data */
+	bool local_reg;		/* descriptors are not needed, nor looked at */
+	uint32_t inline_size;	/* what the queue pair really inlines */
+	uint32_t inject_size;
+	uint64_t tx_op_flags;
+	uint64_t rx_op_flags;
+	size_t max_msg_size;
+	uint32_t desc_tag;
+	uint8_t *bounce;	/* tx slots of inject_size, when larger than inline */
+	uint32_t bounce_lkey;
+
+	struct lock tx_lock;
+	struct lock rx_lock;
+
+	/* Cold. */
+	struct vrc_domain *domain;
+	struct vrc_eq *eq;
+	struct vrc_cq *tx_cq;
+	struct vrc_cq *rx_cq;
+	struct fi_info *info;
+	struct ibv_mr *bounce_mr;
+	struct vrc_cm cm;
+	uint8_t port_num;
+	/* On tx_cq's and rx_cq's list of endpoints; guarded by that cq->lock. */
+	struct list tx_node;
+	struct list rx_node;
+	bool tx_settled;	/* past the deadline; guarded as tx_node is */
+	bool rx_settled;
+};
+
+/* What the application is told about one operation. */
+struct vrc_comp {
+	void *context;
+	uint64_t flags;
+	size_t len;
+	uint64_t data;
+	int err;	/* 0: success */
+	int prov_errno;
+};
+
+struct vrc_cq {
+	struct fid_cq fid;
+	struct ibv_cq *cq;
+	bool thread_safe;
+	/* Guards all that follows but ref; taken only if thread_safe, or by
+	 * those that are not the application's reader. */
+	struct lock lock;
+
+	/* Taken from the device, not yet given to the application. */
+	int wc_head;
+	int wc_cnt;
+	struct ibv_wc wc[VRC_CQ_BATCH];
+
+	struct list soft; /* vrc_soft, read before wc[] and the device */
+	struct list tx_eps; /* vrc_ep by tx_node */
+	struct list rx_eps; /* vrc_ep by rx_node */
+	/* The oldest completion, when it was looked at before it was asked
+	 * for, or is an error that waits for fi_cq_readerr. */
+	bool has_head;
+	struct vrc_comp head;
+
+	/* Cold. */
+	struct vrc_domain *domain;
+	atomic_int ref;
+	struct ibv_comp_channel *channel; /* NULL: FI_WAIT_NONE */
+	int epoll_fd;	/* channel's fd and signal_fd */
+	int signal_fd;	/* eventfd: fi_cq_signal and soft completions */
+	unsigned int unacked_events;
+	int reserved;	/* entries that bound endpoints may need */
+	/* Endpoints that have left RTS and may have something to flush: the
+	 * reader looks at deadlines only while this is not 0. */
+	atomic_int broken_cnt;
+};
+
+/*
+ * A completion taken from the device outside fi_cq_read: while an endpoint was
+ * drained, or made from the ledger. Raw ones belong to endpoints that are
+ * still open, and are resolved when they are read.
+ */
+struct vrc_soft {
+	struct list node;
+	bool raw;
+	union {
+		struct ibv_wc wc;
+		struct vrc_comp comp;
+	};
+};
+
+struct vrc_eq {
+	struct fid_eq fid;
+	struct vrc_fabric *fabric;
+	atomic_int ref;
+	bool writable; /* FI_WRITE in attr.flags */
+	/* Guards the channels, the queue, and every bound endpoint's cm and
+	 * state. */
+	struct lock lock;
+	/* One rdma_cm event channel per backend, made on first use. */
+	struct {
+		const struct vrc_verbs_ops *ops;
+		struct rdma_event_channel *channel;
+	} chan[2];
+	struct list events;	/* struct vrc_eq_event, in vrc_eq.c */
+	struct list errors;
+	/* The last error read, whose data the application may still look at;
+	 * freed when the next one is read. */
+	struct vrc_eq_event *last_error;
+	struct list connreqs;	/* requests that no endpoint has taken */
+	unsigned int first_chan; /* the channels take turns */
+	int epoll_fd;
+	int signal_fd;		/* eventfd: counts as readable while queued */
+	enum fi_wait_obj wait_obj;
+};
+
+struct vrc_pep {
+	struct fid_pep fid;
+	struct vrc_fabric *fabric;
+	struct vrc_eq *eq;
+	struct fi_info *info;
+	/* Guards what follows against concurrent calls; taken before
+	 * eq->lock. src.sa.sa_family is 0 until an address is known. */
+	struct lock lock;
+	union vrc_sockaddr src;
+	int backlog;
+	bool listening;
+	unsigned int unread; /* requests in the queue; guarded by eq->lock */
+	/* Bound ids: a wildcard listens on every backend there is. */
+	struct {
+		const struct vrc_verbs_ops *ops;
+		struct rdma_cm_id *id;
+	} ids[2];
+};
+
+/* A connection request; info->handle of FI_CONNREQ points to fid. */
+struct vrc_connreq {
+	struct fid fid; /* fclass FI_CLASS_CONNREQ */
+	struct list node;	/* eq->connreqs, until an endpoint takes it */
+	const struct vrc_verbs_ops *ops;
+	struct rdma_cm_id *id;
+	struct vrc_pep *pep;	/* NULL once that is closed */
+	struct vrc_eq *eq;
+	bool dead;		/* the peer gave up */
+	uint32_t peer_rx_size;
+	uint8_t responder_resources;
+	uint8_t initiator_depth;
+};
+
+#define VRC_CONVERTER(obj, fid_type)                                       \
+	static inline struct obj *obj(const struct fid_type *fid)         \
+	{                                                                  \
+		return (struct obj *)((char *)(uintptr_t)fid -            \
+				      offsetof(struct obj, fid));          \
+	}
+VRC_CONVERTER(vrc_fabric, fid_fabric)
+VRC_CONVERTER(vrc_domain, fid_domain)
+VRC_CONVERTER(vrc_ep, fid_ep)
+VRC_CONVERTER(vrc_pep, fid_pep)
+VRC_CONVERTER(vrc_eq, fid_eq)
+VRC_CONVERTER(vrc_cq, fid_cq)
+VRC_CONVERTER(vrc_mr, fid_mr)
+VRC_CONVERTER(vrc_connreq, fid)
+#undef VRC_CONVERTER
+
+/* libfabric's fids point to tables that nobody writes, without const. */
+#define VRC_OPS(table) ((void *)(uintptr_t)(table))
+
+/* verbs' errno, of either sign or from errno, to -FI_E*; never returns 0. */
+static inline int vrc_err(int verbs_errno)
+{
+	if (verbs_errno < 0)
+		verbs_errno = -verbs_errno;
+	return verbs_errno ? -verbs_errno : -FI_EOTHER;
+}
+
+static inline struct vrc_addr *vrc_addr_end(const struct vrc_dev *dev)
+{
+	return dev->addrs + dev->addr_cnt;
+}
+
+/* vrc_util.c */
+uint64_t vrc_now_ms(void);
+socklen_t vrc_sockaddr_len(const struct sockaddr *sa);
+/* AF_INET and AF_INET6 only; false if the families differ. Ports ignored. */
+bool vrc_sockaddr_same_ip(const struct sockaddr *a, const struct sockaddr *b);
+bool vrc_sockaddr_is_any(const struct sockaddr *sa);
+bool vrc_sockaddr_is_loopback(const struct sockaddr *sa);
+uint16_t vrc_sockaddr_port(const struct sockaddr *sa); /* host order */
+void vrc_sockaddr_set_port(struct sockaddr *sa, uint16_t port);
+/* "10.7.0.1:47592", "[fe80::1%2]:0"; for messages. Returns buf. */
+enum { VRC_ADDRSTR = 72 };
+const char *vrc_sockaddr_str(const struct sockaddr *sa, char buf[VRC_ADDRSTR]);
+/* Copies as fi_getname(3) says: -FI_ETOOSMALL and the size needed. */
+int vrc_sockaddr_copy_out(const struct sockaddr *sa, void *addr, size_t *len);
+
+/* vrc_dev.c */
+struct vrc_dev_list {
+	struct vrc_dev **devs;
+	size_t cnt;
+};
+/* All devices with their addresses, real ones first, softverbs by the rules of
+ * FI_VRC_SOFTVERBS. Release with vrc_dev_list_free. */
+int vrc_dev_list_get(struct vrc_dev_list *list) __must_check;
+void vrc_dev_list_free(struct vrc_dev_list *list);
+/* A reference to the device of that name, or NULL. */
+struct vrc_dev *vrc_dev_get(const char *name) __must_check;
+struct vrc_dev *vrc_dev_ref(struct vrc_dev *dev);
+void vrc_dev_put(struct vrc_dev *dev);
+/* The device's entry for that IP, or NULL. */
+const struct vrc_addr *vrc_dev_find_addr(const struct vrc_dev *dev,
+					 const struct sockaddr *sa);
+/* A context of our own on the device; errno is set when NULL. */
+struct ibv_context *vrc_dev_open(const struct vrc_dev *dev) __must_check;
+
+/* vrc_getinfo.c */
+int vrc_getinfo(uint32_t version, const char *node, const char *service,
+		uint64_t flags, const struct fi_info *hints,
+		struct fi_info **info);
+/* The info of an incoming connection on dev: pep_info narrowed to the device
+ * and the two addresses. Caller owns it (fi_freeinfo). NULL: out of memory. */
+struct fi_info *vrc_info_for_connreq(const struct vrc_dev *dev,
+				     const struct fi_info *pep_info,
+				     const struct sockaddr *src,
+				     const struct sockaddr *dst);
+
+/* vrc_fabric.c */
+int vrc_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric,
+		    void *context);
+
+/* vrc_domain.c */
+int vrc_domain_open(struct fid_fabric *fabric, struct fi_info *info,
+		    struct fid_domain **domain, void *context);
+
+/* vrc_mr.c */
+extern const struct fi_ops_mr vrc_mr_ops;
+/* ibv_access_flags for FI_SEND, FI_REMOTE_READ and so on. */
+int vrc_mr_access(const struct vrc_domain *domain, uint64_t access);
+/* Says why memory could not be registered; err is a positive errno. */
+void vrc_mr_explain(const struct vrc_domain *domain, const void *buf,
+		    size_t len, int err);
+/* True if desc came from a registration in the domain with that tag. */
+static inline bool vrc_desc_ok(uint32_t desc_tag, const void *desc)
+{
+	return (uint32_t)((uintptr_t)desc >> 32) == desc_tag;
+}
+static inline uint32_t vrc_desc_lkey(const void *desc)
+{
+	return (uint32_t)(uintptr_t)desc;
+}
+
+/* vrc_eq.c */
+int vrc_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
+		struct fid_eq **eq, void *context);
+/* fi_trywait: 0 if it is safe to wait, -FI_EAGAIN if there is an event. */
+int vrc_eq_trywait(struct vrc_eq *eq);
+/* Handles connection events that wait in the kernel. For readers of idle
+ * completion queues: may be called with a cq->lock held. Never blocks. */
+void vrc_eq_progress(struct vrc_eq *eq);
+/* The event channel for that backend; NULL with errno set. Takes eq->lock. */
+struct rdma_event_channel *vrc_eq_channel(struct vrc_eq *eq,
+					  const struct vrc_verbs_ops *ops);
+/* Queue an event. Caller holds eq->lock. info and data are copied or taken as
+ * documented in vrc_eq.c. Never fails loudly: -FI_ENOMEM is logged. */
+int vrc_eq_post_cm(struct vrc_eq *eq, uint32_t event, struct fid *fid,
+		   struct fi_info *info, const void *data, size_t len);
+int vrc_eq_post_err(struct vrc_eq *eq, struct fid *fid, int err,
+		    int prov_errno, const void *data, size_t len);
+/* Drop what is queued for a fid that is closing. Caller holds eq->lock. */
+void vrc_eq_forget(struct vrc_eq *eq, const struct fid *fid);
+
+/* vrc_cm.c */
+extern const struct fi_ops_cm vrc_cm_ep_ops;
+/* fi_endpoint: take over info->handle (a connection request or a passive
+ * endpoint) and the addresses. */
+int vrc_cm_init(struct vrc_ep *ep, const struct fi_info *info) __must_check;
+/* fi_enable, before the queue pair exists: make or adopt the rdma_cm id, bind
+ * it to the source address, learn port_num. */
+int vrc_cm_enable(struct vrc_ep *ep) __must_check;
+/* fi_close: disconnects, destroys the id, drops queued events. No event of
+ * this endpoint can be handled or read once this returns. Takes eq->lock. */
+void vrc_cm_fini(struct vrc_ep *ep);
+/* The queue pair broke: one FI_SHUTDOWN, and the peer is told. Takes eq->lock,
+ * may be called with a cq->lock held, any number of times. */
+void vrc_cm_broken(struct vrc_ep *ep);
+/* One rdma_cm event off eq's channel; acks it. Caller holds eq->lock. */
+void vrc_cm_event(struct vrc_eq *eq, const struct vrc_verbs_ops *ops,
+		  struct rdma_cm_event *event);
+
+/* vrc_pep.c */
+int vrc_pep_open(struct fid_fabric *fabric, struct fi_info *info,
+		 struct fid_pep **pep, void *context);
+/* RDMA_CM_EVENT_CONNECT_REQUEST on a listening id. Caller holds eq->lock. */
+void vrc_pep_connect_request(struct vrc_eq *eq,
+			     const struct vrc_verbs_ops *ops,
+			     struct rdma_cm_event *event);
+/* Frees a connection request; rejects it if its id is still there. Caller
+ * holds req->eq->lock. */
+void vrc_connreq_free(struct vrc_connreq *req);
+
+/* vrc_ep.c */
+int vrc_ep_open(struct fid_domain *domain, struct fi_info *info,
+		struct fid_ep **ep, void *context);
+
+/* vrc_qp.c: an endpoint's queue pair. All return 0 or -FI_E*. */
+/* Makes the queue pair and brings it to INIT, so that receives can be posted.
+ * ep->port_num is known. */
+int vrc_qp_create(struct vrc_ep *ep) __must_check;
+/* To RTR and RTS with ep->cm.id's path and our timers; reads the ACK timeout
+ * back. On iWARP the kernel does it: nothing to do. */
+int vrc_qp_connect(struct vrc_ep *ep) __must_check;
+/* To ERR, so that everything posted flushes. Harmless when repeated. */
+void vrc_qp_error(struct vrc_ep *ep);
+/* FI_CONNECTED is about to be reported: on iWARP, speak first. */
+void vrc_qp_established(struct vrc_ep *ep);
+void vrc_qp_destroy(struct vrc_ep *ep);
+
+/* vrc_local.c */
+int vrc_local_open(struct vrc_ring *ring) __must_check;
+/* Registers iov for the operation of req and fills in the lkeys; access is
+ * ibv_access_flags. */
+int vrc_local_reg(struct vrc_ep *ep, struct vrc_ring *ring,
+		  const struct vrc_req *req, const struct iovec *iov,
+		  size_t cnt, int access, struct ibv_sge *sge) __must_check;
+/* Deregisters what the records first .. end - 1 hold. */
+void vrc_local_release(struct vrc_ep *ep, struct vrc_ring *ring, uint32_t first,
+		       uint32_t end);
+
+/* vrc_msg.c, vrc_rma.c */
+extern const struct fi_ops_msg vrc_msg_ops_locked;
+extern const struct fi_ops_msg vrc_msg_ops_unlocked;
+extern const struct fi_ops_rma vrc_rma_ops_locked;
+extern const struct fi_ops_rma vrc_rma_ops_unlocked;
+
+/* vrc_cq.c */
+int vrc_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
+		struct fid_cq **cq, void *context);
+int vrc_cq_trywait(struct vrc_cq *cq);
+ssize_t vrc_cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *buf,
+		       uint64_t flags);
+ssize_t vrc_cq_sread(struct fid_cq *cq, void *buf, size_t count,
+		     const void *cond, int timeout);
+ssize_t vrc_cq_sreadfrom(struct fid_cq *cq, void *buf, size_t count,
+			 fi_addr_t *src_addr, const void *cond, int timeout);
+int vrc_cq_signal(struct fid_cq *cq);
+const char *vrc_cq_strerror(struct fid_cq *cq, int prov_errno,
+			    const void *err_data, char *buf, size_t len);
+/* Sets aside cnt entries so that the queue cannot overrun. */
+int vrc_cq_reserve(struct vrc_cq *cq, int cnt) __must_check;
+void vrc_cq_unreserve(struct vrc_cq *cq, int cnt);
+/* Wakes those who wait on cq; never blocks. */
+void vrc_cq_wake(struct vrc_cq *cq);
+
+
+/* vrc_cq_read.c */
+extern const struct fi_ops_cq vrc_cq_ops_context;
+extern const struct fi_ops_cq vrc_cq_ops_msg;
+extern const struct fi_ops_cq vrc_cq_ops_data;
+extern const struct fi_ops_cq vrc_cq_ops_tagged;
+/* True if fi_cq_read would return an entry or an error. Caller holds the
+ * lock if there is one. */
+bool vrc_cq_has_entry(struct vrc_cq *cq);
+/* FI_* flags that completions of an enum vrc_op carry. */
+uint64_t vrc_op_flags(unsigned int op);
+/* What one work completion means; false if the application sees nothing of it.
+ * Retires the record and all before it. Caller holds the CQ's lock. */
+bool vrc_cq_resolve(const struct ibv_wc *wc, struct vrc_comp *comp);
+
+/* vrc_drain.c */
+/* fi_close: every posted operation is turned into a completion that does not
+ * need the endpoint, then the queue pair is destroyed. Bounded by
+ * VRC_FLUSH_TIMEOUT_MS. */
+int vrc_ep_drain(struct vrc_ep *ep) __must_check;
+/* Completes from the ledger what broken endpoints failed to flush in time.
+ * Caller holds cq->lock. */
+void vrc_cq_expire(struct vrc_cq *cq);
+
+/* vrc_nosys.c: one function per signature that libfabric may call. */
+extern const struct fi_ops_tagged vrc_nosys_tagged;
+extern const struct fi_ops_atomic vrc_nosys_atomic;
+extern const struct fi_ops_collective vrc_nosys_collective;
+int vrc_nosys_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
+int vrc_nosys_control(struct fid *fid, int command, void *arg);
+int vrc_nosys_ops_open(struct fid *fid, const char *name, uint64_t flags,
+		       void **ops, void *context);
+int vrc_nosys_tostr(const struct fid *fid, char *buf, size_t len);
+int vrc_nosys_ops_set(struct fid *fid, const char *name, uint64_t flags,
+		      void *ops, void *context);
+
+#endif

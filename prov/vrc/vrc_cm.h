@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What the files of connection management share: vrc_cm.c (calls on active
+ * endpoints), vrc_cm_id.c (rdma_cm ids), vrc_cm_event.c (events), vrc_pep.c and
+ * vrc_connreq.c (the listening side).
+ */
+#ifndef VRC_CM_H
+#define VRC_CM_H
+
+#include <string.h>
+
+#include "vrc.h"
+#include "vrc_cmdata.h"
+
+/* An rdma_cm event, copied so that it could be acknowledged: an id whose event
+ * is not must not be destroyed. */
+struct vrc_cm_note {
+	enum rdma_cm_event_type type;
+	int status;
+	uint8_t responder_resources; /* as we see them, not the peer */
+	uint8_t initiator_depth;
+	bool data_ok;		     /* false: the peer's length was a lie */
+	struct vrc_cmdata data;	     /* points into wire */
+	uint8_t wire[UINT8_MAX];
+};
+
+/* vrc_cm_event.c */
+/* Copies and acknowledges. Only events of connections have private data. */
+void vrc_cm_note_take(struct vrc_cm_note *note, const struct vrc_verbs_ops *ops,
+		      struct rdma_cm_event *event);
+/* What rdma_cm's status means: a reason of InfiniBand's CM, or -errno. */
+const char *vrc_cm_status_str(int status);
+/* The connection failed before it was up: flush, and one error event. err is
+ * a positive FI_E*. Caller holds eq->lock. */
+void vrc_cm_fail(struct vrc_ep *ep, int err, const struct vrc_cm_note *note);
+/* The connection is over: flush, tell the peer, one FI_SHUTDOWN. Caller holds
+ * eq->lock. */
+void vrc_cm_down(struct vrc_ep *ep);
+
+/* vrc_cm_id.c */
+/* Family, port, address and scope only: a plain address that compares equal
+ * bytewise; one that is IPv4 in IPv6's clothes becomes IPv4. False if it is
+ * neither IPv4 nor IPv6. */
+bool vrc_sockaddr_set(union vrc_sockaddr *dst, const struct sockaddr *src);
+/* An id bound to *addr, whose port is then filled in. channel may be NULL: the
+ * id is for migration later. If dual, a listener on [::] takes IPv4 too. */
+int vrc_cm_id_bind(const struct vrc_verbs_ops *ops,
+		   struct rdma_event_channel *channel, struct fid *owner,
+		   union vrc_sockaddr *addr, bool dual,
+		   struct rdma_cm_id **id) __must_check;
+/* To eq's channel, unless it is there. */
+int vrc_cm_id_migrate(const struct vrc_verbs_ops *ops, struct rdma_cm_id *id,
+		      struct vrc_eq *eq) __must_check;
+/* The id's device is the domain's, or it has none yet. */
+bool vrc_cm_id_fits(const struct rdma_cm_id *id,
+		    const struct vrc_domain *domain);
+/* A local address of dev that suits dst; NULL if there is none. */
+const struct vrc_addr *vrc_cm_pick_source(const struct vrc_dev *dev,
+					  const struct sockaddr *dst);
+/* Private data that carries nothing of the application's. */
+void vrc_cm_id_reject(const struct vrc_verbs_ops *ops, struct rdma_cm_id *id,
+		      const void *data, size_t len);
+
+/* vrc_connreq.c */
+/* fi_reject. */
+int vrc_connreq_reject(struct fid_pep *pep, fid_t handle, const void *param,
+		       size_t paramlen);
+/* An event on a request that has no endpoint yet. Caller holds eq->lock. */
+void vrc_connreq_event(struct vrc_connreq *req, const struct vrc_cm_note *note);
+
+/* vrc_pep.c */
+/* An event on a listening id. Caller holds eq->lock. */
+void vrc_pep_event(struct vrc_pep *pep, const struct vrc_cm_note *note);
+/* The address, and the bound id for that backend, are the caller's from now
+ * on. Both stay as they are if pep has no address. */
+int vrc_pep_take_id(struct vrc_pep *pep, const struct vrc_verbs_ops *ops,
+		    union vrc_sockaddr *src,
+		    struct rdma_cm_id **id) __must_check;
+
+#endif

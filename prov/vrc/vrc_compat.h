@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * What differs between libfabric 1.17, which we build against, and 2.x, which
+ * the same binary also loads on. Nothing else in the provider tests a version.
+ */
+#ifndef VRC_COMPAT_H
+#define VRC_COMPAT_H
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include "compiler.h"
+
+/* Gone from the 2.x headers, still passed by programs built against 1.x. */
+#ifndef FI_MR_BASIC
+#define FI_MR_BASIC 1
+#endif
+#ifndef FI_MR_SCALABLE
+#define FI_MR_SCALABLE 2
+#endif
+#ifndef FI_ORDER_STRICT
+#define FI_ORDER_STRICT 0x3FFULL
+#endif
+
+/* The mr_mode bits that FI_MR_BASIC stood for before API version 1.5. */
+enum {
+	VRC_MR_BASIC_MAP =
+		FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY,
+};
+
+#endif

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The completion queue as an object: opening, the entries it must have room
+ * for, waiting and waking, errors. Reading is in vrc_cq_read.c.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "vrc.h"
+
+enum {
+	CQ_DEFAULT_SIZE = 1024,
+	/* Devices that cannot resize a queue get one with room to spare. */
+	CQ_IWARP_MIN_SIZE = 8192,
+};
+
+static void wait_close(struct vrc_cq *cq)
+{
+	if (cq->epoll_fd >= 0)
+		close(cq->epoll_fd);
+	if (cq->signal_fd >= 0)
+		close(cq->signal_fd);
+	if (cq->channel)
+		cq->domain->ops->destroy_comp_channel(cq->channel);
+}
+
+static int watch(int epoll_fd, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? vrc_err(errno) :
+								0;
+}
+
+static int wait_open(struct vrc_cq *cq)
+{
+	int flags;
+	int ret;
+
+	cq->channel = cq->domain->ops->create_comp_channel(cq->domain->verbs);
+	if (!cq->channel)
+		return vrc_err(errno);
+	flags = fcntl(cq->channel->fd, F_GETFL);
+	if (flags < 0 ||
+	    fcntl(cq->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0)
+		return vrc_err(errno);
+	cq->signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (cq->signal_fd < 0)
+		return vrc_err(errno);
+	cq->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (cq->epoll_fd < 0)
+		return vrc_err(errno);
+	ret = watch(cq->epoll_fd, cq->channel->fd);
+	return ret ? ret : watch(cq->epoll_fd, cq->signal_fd);
+}
+
+static int cq_close(struct fid *fid)
+{
+	struct vrc_cq *cq = container_of(fid, struct vrc_cq, fid.fid);
+	struct vrc_domain *domain = cq->domain;
+	struct list *node;
+
+	if (atomic_load(&cq->ref))
+		return -FI_EBUSY;
+	if (cq->unacked_events)
+		domain->ops->ack_cq_events(cq->cq, cq->unacked_events);
+	cq->unacked_events = 0;
+	domain->ops->destroy_cq(cq->cq);
+	wait_close(cq);
+	while ((node = list_pop(&cq->soft)))
+		free(list_entry(node, struct vrc_soft, node));
+	lock_fini(&cq->lock);
+	atomic_fetch_sub(&domain->ref, 1);
+	free(cq);
+	return 0;
+}
+
+static int cq_control(struct fid *fid, int command, void *arg)
+{
+	struct vrc_cq *cq = container_of(fid, struct vrc_cq, fid.fid);
+
+	switch (command) {
+	case FI_GETWAIT:
+		if (!cq->channel)
+			return -FI_ENODATA;
+		*(int *)arg = cq->epoll_fd;
+		return 0;
+	case FI_GETWAITOBJ:
+		*(enum fi_wait_obj *)arg =
+			cq->channel ? FI_WAIT_FD : FI_WAIT_NONE;
+		return 0;
+	default:
+		return -FI_ENOSYS;
+	}
+}
+
+void vrc_cq_wake(struct vrc_cq *cq)
+{
+	uint64_t one = 1;
+
+	/* A counter that is already full wakes just as well. */
+	if (cq->signal_fd >= 0 &&
+	    write(cq->signal_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		vrc_warn(CQ, "cq %p: cannot be signalled: %s\n", (void *)cq,
+			 fi_strerror(errno));
+}
+
+int vrc_cq_signal(struct fid_cq *fid)
+{
+	struct vrc_cq *cq = vrc_cq(fid);
+
+	if (!cq->channel)
+		return -FI_ENOSYS;
+	vrc_cq_wake(cq);
+	return 0;
+}
+
+static bool signal_taken(struct vrc_cq *cq)
+{
+	uint64_t cnt;
+
+	return read(cq->signal_fd, &cnt, sizeof(cnt)) == sizeof(cnt);
+}
+
+/* Takes what the device has signalled. Caller holds the lock if there is one. */
+static void channel_drain(struct vrc_cq *cq)
+{
+	struct ibv_cq *ev_cq;
+	void *ev_context;
+
+	while (!cq->domain->ops->get_cq_event(cq->channel, &ev_cq, &ev_context))
+		cq->unacked_events++;
+	/* Acknowledging takes a mutex in libibverbs: by the hundred. */
+	if (cq->unacked_events >= 128) {
+		cq->domain->ops->ack_cq_events(cq->cq, cq->unacked_events);
+		cq->unacked_events = 0;
+	}
+}
+
+/* 0: armed and empty, so the fd will become readable. *signalled tells that
+ * someone called fi_cq_signal, which is no entry but ends a wait. */
+static int prepare_wait(struct vrc_cq *cq, bool *signalled)
+{
+	int ret = -FI_EAGAIN;
+
+	if (cq->thread_safe)
+		lock_take(&cq->lock);
+	*signalled = signal_taken(cq);
+	if (*signalled || vrc_cq_has_entry(cq))
+		goto out;
+	channel_drain(cq);
+	if (ibv_req_notify_cq(cq->cq, 0)) {
+		ret = -FI_EIO;
+		goto out;
+	}
+	/* What came before the queue was armed makes no event. */
+	ret = vrc_cq_has_entry(cq) ? -FI_EAGAIN : 0;
+out:
+	if (cq->thread_safe)
+		lock_drop(&cq->lock);
+	return ret;
+}
+
+int vrc_cq_trywait(struct vrc_cq *cq)
+{
+	bool signalled;
+
+	return cq->channel ? prepare_wait(cq, &signalled) : -FI_EINVAL;
+}
+
+/* Sleeps until the fd is readable; 0 if it is, -FI_EAGAIN if time is up. */
+static int wait_fd(struct vrc_cq *cq, uint64_t deadline_ms, bool forever)
+{
+	struct epoll_event event;
+	uint64_t now = vrc_now_ms();
+	int ms = -1;
+	int cnt;
+
+	if (!forever && now >= deadline_ms)
+		return -FI_EAGAIN;
+	if (!forever)
+		ms = (int)(deadline_ms - now);
+	/* An endpoint that does not flush makes no event: look again when its
+	 * time is up. */
+	if (atomic_load(&cq->broken_cnt) && (ms < 0 || ms > 100))
+		ms = 100;
+	cnt = epoll_wait(cq->epoll_fd, &event, 1, ms);
+	if (cnt < 0)
+		return errno == EINTR ? -FI_EINTR : vrc_err(errno);
+	return 0;
+}
+
+ssize_t vrc_cq_sread(struct fid_cq *fid, void *buf, size_t count,
+		     const void *cond, int timeout)
+{
+	struct vrc_cq *cq = vrc_cq(fid);
+	uint64_t deadline_ms = vrc_now_ms() + (uint64_t)(timeout > 0 ? timeout : 0);
+	bool signalled = false;
+	ssize_t ret;
+
+	if (!cq->channel) {
+		vrc_warn(CQ, "cq %p: opened with FI_WAIT_NONE, so it cannot be "
+			 "waited on\n", (void *)cq);
+		return -FI_ENOSYS;
+	}
+	for (;;) {
+		ret = cq->fid.ops->read(fid, buf, count);
+		if (ret != -FI_EAGAIN || signalled)
+			return ret;
+		ret = prepare_wait(cq, &signalled);
+		if (ret == -FI_EAGAIN)
+			continue;
+		if (ret)
+			return ret;
+		ret = wait_fd(cq, deadline_ms, timeout < 0);
+		if (ret)
+			return ret;
+	}
+}
+
+ssize_t vrc_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
+			 fi_addr_t *src_addr, const void *cond, int timeout)
+{
+	ssize_t done = vrc_cq_sread(fid, buf, count, cond, timeout);
+
+	for (ssize_t i = 0; src_addr && i < done; i++)
+		src_addr[i] = FI_ADDR_NOTAVAIL;
+	return done;
+}
+
+const char *vrc_cq_strerror(struct fid_cq *fid, int prov_errno,
+			    const void *err_data, char *buf, size_t len)
+{
+	struct vrc_cq *cq = vrc_cq(fid);
+	const char *text =
+		cq->domain->ops->wc_status_str((enum ibv_wc_status)prov_errno);
+
+	if (buf && len)
+		snprintf(buf, len, "%s", text);
+	return text;
+}
+
+ssize_t vrc_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *entry,
+		       uint64_t flags)
+{
+	struct vrc_cq *cq = vrc_cq(fid);
+	uint32_t api_version = cq->domain->fabric->fid.api_version;
+	const char *text;
+	size_t size;
+	ssize_t ret = -FI_EAGAIN;
+
+	if (cq->thread_safe)
+		lock_take(&cq->lock);
+	if (!vrc_cq_has_entry(cq) || !cq->head.err)
+		goto out;
+	entry->op_context = cq->head.context;
+	entry->flags = cq->head.flags;
+	entry->len = cq->head.len;
+	entry->buf = NULL;
+	entry->data = cq->head.data;
+	entry->tag = 0;
+	entry->olen = 0;
+	entry->err = cq->head.err;
+	entry->prov_errno = cq->head.prov_errno;
+	/* Before 1.5 the fields were output only; then err_data_size became
+	 * the size of the caller's buffer, 0 for none. */
+	if (api_version < FI_VERSION(1, 5)) {
+		entry->err_data = NULL;
+		entry->err_data_size = 0;
+	} else if (entry->err_data && entry->err_data_size) {
+		text = vrc_cq_strerror(fid, entry->prov_errno, NULL, NULL, 0);
+		size = min_size(strlen(text) + 1, entry->err_data_size);
+		memcpy(entry->err_data, text, size);
+		((char *)entry->err_data)[size - 1] = '\0';
+		entry->err_data_size = size;
+	}
+	cq->has_head = false;
+	ret = 1;
+out:
+	if (cq->thread_safe)
+		lock_drop(&cq->lock);
+	return ret;
+}
+
+int vrc_cq_reserve(struct vrc_cq *cq, int cnt)
+{
+	int max = cq->domain->dev->attr.max_cqe;
+	int want;
+	int ret = 0;
+
+	lock_take(&cq->lock);
+	want = cq->reserved + cnt;
+	if (want > cq->cq->cqe && want > max)
+		ret = ENOSPC;
+	else if (want > cq->cq->cqe)
+		/* Double, so that many endpoints do not resize it each time. */
+		ret = cq->domain->ops->resize_cq(
+			cq->cq, want > max / 2 ? max : want * 2);
+	if (!ret)
+		cq->reserved = want;
+	lock_drop(&cq->lock);
+	if (!ret)
+		return 0;
+	vrc_warn(CQ, "cq %p on %s: its endpoints may need %d entries, it has "
+		 "%d and cannot grow (device limit %d): %s; open it with that "
+		 "size\n", (void *)cq, cq->domain->dev->name, want,
+		 cq->cq->cqe, max, fi_strerror(-vrc_err(ret)));
+	return -FI_ENOSPC;
+}
+
+void vrc_cq_unreserve(struct vrc_cq *cq, int cnt)
+{
+	lock_take(&cq->lock);
+	cq->reserved -= cnt;
+	lock_drop(&cq->lock);
+}
+
+static const struct fi_ops cq_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = cq_close,
+	.bind = vrc_nosys_bind,
+	.control = cq_control,
+	.ops_open = vrc_nosys_ops_open,
+	.tostr = vrc_nosys_tostr,
+	.ops_set = vrc_nosys_ops_set,
+};
+
+/* The format's table; NULL if we do not have that format. */
+static const struct fi_ops_cq *format_ops(enum fi_cq_format format)
+{
+	switch (format) {
+	case FI_CQ_FORMAT_UNSPEC:
+	case FI_CQ_FORMAT_CONTEXT:
+		return &vrc_cq_ops_context;
+	case FI_CQ_FORMAT_MSG:
+		return &vrc_cq_ops_msg;
+	case FI_CQ_FORMAT_DATA:
+		return &vrc_cq_ops_data;
+	case FI_CQ_FORMAT_TAGGED:
+		return &vrc_cq_ops_tagged;
+	default:
+		return NULL;
+	}
+}
+
+static int attr_check(const struct fi_cq_attr *attr)
+{
+	if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC &&
+	    attr->wait_obj != FI_WAIT_FD) {
+		vrc_warn(CQ, "fi_cq_open: wait object %d not supported; NONE, "
+			 "UNSPEC and FD are\n", attr->wait_obj);
+		return -FI_ENOSYS;
+	}
+	if (attr->wait_obj != FI_WAIT_NONE &&
+	    attr->wait_cond != FI_CQ_COND_NONE) {
+		vrc_warn(CQ, "fi_cq_open: wait condition %d not supported\n",
+			 attr->wait_cond);
+		return -FI_ENOSYS;
+	}
+	if (attr->flags & ~(uint64_t)FI_AFFINITY) {
+		vrc_warn(CQ, "fi_cq_open: flags 0x%" PRIx64 " not supported\n",
+			 attr->flags);
+		return -FI_EBADFLAGS;
+	}
+	return 0;
+}
+
+/* Entries to ask the device for. */
+static int size_clamp(const struct vrc_dev *dev, size_t size)
+{
+	size_t max = (size_t)dev->attr.max_cqe;
+
+	if (!size)
+		size = CQ_DEFAULT_SIZE;
+	if (dev->is_iwarp)
+		size = max_size(size, CQ_IWARP_MIN_SIZE);
+	if (size > max) {
+		vrc_info(CQ, "cq on %s: %zu entries asked for, the device's "
+			 "limit is %zu\n", dev->name, size, max);
+		size = max;
+	}
+	return (int)size;
+}
+
+int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
+		struct fid_cq **out, void *context)
+{
+	struct vrc_domain *domain = vrc_domain(domain_fid);
+	const struct fi_ops_cq *ops;
+	struct vrc_cq *cq;
+	int vector;
+	int ret;
+
+	if (!attr)
+		return -FI_EINVAL;
+	ret = attr_check(attr);
+	if (ret)
+		return ret;
+	ops = format_ops(attr->format);
+	if (!ops) {
+		vrc_warn(CQ, "fi_cq_open: format %d not known\n", attr->format);
+		return -FI_EINVAL;
+	}
+	vector = (attr->flags & FI_AFFINITY) ? attr->signaling_vector : 0;
+	if (vector < 0 || (vector && vector >= domain->verbs->num_comp_vectors)) {
+		vrc_warn(CQ, "fi_cq_open: signaling vector %d, %s has %d\n",
+			 vector, domain->dev->name,
+			 domain->verbs->num_comp_vectors);
+		return -FI_EINVAL;
+	}
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return -FI_ENOMEM;
+	cq->domain = domain;
+	cq->thread_safe = domain->thread_safe;
+	cq->epoll_fd = -1;
+	cq->signal_fd = -1;
+	list_init(&cq->soft);
+	list_init(&cq->tx_eps);
+	list_init(&cq->rx_eps);
+	if (attr->wait_obj != FI_WAIT_NONE) {
+		ret = wait_open(cq);
+		if (ret)
+			goto err_wait_close;
+	}
+	cq->cq = domain->ops->create_cq(domain->verbs,
+					size_clamp(domain->dev, attr->size), cq,
+					cq->channel, vector);
+	if (!cq->cq) {
+		ret = vrc_err(errno);
+		vrc_warn(CQ, "cq on %s: %zu entries cannot be had: %s\n",
+			 domain->dev->name, attr->size, fi_strerror(-ret));
+		goto err_wait_close;
+	}
+	lock_init(&cq->lock);
+	atomic_fetch_add(&domain->ref, 1);
+	cq->fid.fid.fclass = FI_CLASS_CQ;
+	cq->fid.fid.context = context;
+	cq->fid.fid.ops = VRC_OPS(&cq_fi_ops);
+	cq->fid.ops = VRC_OPS(ops);
+	*out = &cq->fid;
+	return 0;
+
+err_wait_close:
+	wait_close(cq);
+	free(cq);
+	return ret;
+}

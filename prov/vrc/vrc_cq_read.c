@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Reading completions: the polling half of the hot path. Work completions are
+ * taken from the device in batches into cq->wc and from there straight into
+ * the caller's entries, by one body that is inlined once per entry format.
+ */
+#include <stdlib.h>
+
+#include "vrc.h"
+
+/* What a successful completion of each operation reports. */
+static const uint64_t op_flags[VRC_OP_CNT] = {
+	[VRC_OP_SEND] = FI_SEND | FI_MSG,
+	[VRC_OP_RECV] = FI_RECV | FI_MSG,
+	[VRC_OP_READ] = FI_READ | FI_RMA,
+	[VRC_OP_WRITE] = FI_WRITE | FI_RMA,
+};
+
+uint64_t vrc_op_flags(unsigned int op)
+{
+	return op_flags[op];
+}
+
+static __hot_inline bool op_is_rx(unsigned int op)
+{
+	return op == VRC_OP_RECV || op == VRC_OP_FIRST_RECV;
+}
+
+static __cold int status_to_err(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_WR_FLUSH_ERR:
+		return FI_ECANCELED;
+	case IBV_WC_LOC_LEN_ERR:
+		return FI_ETRUNC;
+	case IBV_WC_LOC_PROT_ERR:
+	case IBV_WC_LOC_ACCESS_ERR:
+		return FI_EFAULT;
+	case IBV_WC_REM_ACCESS_ERR:
+		return FI_EACCES;
+	case IBV_WC_REM_INV_REQ_ERR:
+	case IBV_WC_REM_OP_ERR:
+	case IBV_WC_REM_ABORT_ERR:
+		return FI_EREMOTEIO;
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RESP_TIMEOUT_ERR:
+		return FI_ETIMEDOUT;
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+		return FI_ENORX;
+	default:
+		return FI_EIO;
+	}
+}
+
+/* Only status and wr_id of a failed completion mean anything. */
+static __cold bool resolve_error(const struct ibv_wc *wc,
+				 const struct vrc_req *req,
+				 struct vrc_comp *comp)
+{
+	vrc_cm_broken(req->ep);
+	comp->context = req->context;
+	comp->flags = op_flags[req->op];
+	comp->len = req->len;
+	comp->data = 0;
+	comp->err = status_to_err(wc->status);
+	comp->prov_errno = (int)wc->status;
+	return req->op < VRC_OP_FIRST_SEND;
+}
+
+static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
+{
+	struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
+	struct vrc_ep *ep = req->ep;
+	struct vrc_ring *ring = op_is_rx(req->op) ? &ep->rx : &ep->tx;
+	uint32_t tail = atomic_load_explicit(&ring->tail,
+					     memory_order_relaxed);
+	uint32_t behind = (req->slot - tail) & ring->mask;
+	bool visible;
+
+	/* Only a broken queue pair's records are completed from the ledger
+	 * before the device gets to them (vrc_cq_expire). */
+	if (unlikely(atomic_load_explicit(&ep->flush_deadline_ms,
+					  memory_order_relaxed) &&
+		     behind >= ring->head - tail))
+		return false;
+	if (unlikely(wc->status != IBV_WC_SUCCESS)) {
+		visible = resolve_error(wc, req, comp);
+		goto retire;
+	}
+	visible = req->flags & VRC_REQ_VISIBLE;
+	comp->context = req->context;
+	comp->err = 0;
+	if (likely(req->op != VRC_OP_RECV)) {
+		comp->flags = op_flags[req->op];
+		comp->len = 0;
+		comp->data = 0;
+		if (unlikely(req->op == VRC_OP_FIRST_RECV))
+			atomic_store_explicit(&ep->may_send, true,
+					      memory_order_relaxed);
+		goto retire;
+	}
+	comp->flags = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM ?
+			      FI_REMOTE_WRITE | FI_RMA :
+			      FI_RECV | FI_MSG;
+	comp->len = wc->byte_len;
+	comp->data = 0;
+	if (wc->wc_flags & IBV_WC_WITH_IMM) {
+		comp->flags |= FI_REMOTE_CQ_DATA;
+		comp->data = ntohl(wc->imm_data);
+	}
+retire:
+	if (unlikely(ring->mrs))
+		vrc_local_release(ep, ring, tail, tail + behind + 1);
+	/* This record and all before it may be used again; pairs with the
+	 * acquire in vrc_ring_next. */
+	atomic_store_explicit(&ring->tail, tail + behind + 1,
+			      memory_order_release);
+	return visible;
+}
+
+bool vrc_cq_resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
+{
+	return resolve(wc, comp);
+}
+
+/* The oldest completion taken outside of reading; false if there is none. */
+static __cold bool soft_next(struct vrc_cq *cq, struct vrc_comp *comp,
+			     bool *visible)
+{
+	struct list *node = list_pop(&cq->soft);
+	struct vrc_soft *soft;
+
+	if (!node)
+		return false;
+	soft = list_entry(node, struct vrc_soft, node);
+	if (soft->raw) {
+		*visible = resolve(&soft->wc, comp);
+	} else {
+		*comp = soft->comp;
+		*visible = true;
+	}
+	free(soft);
+	return true;
+}
+
+/* Refills wc[]; returns false if there was nothing. */
+static __hot_inline bool refill(struct vrc_cq *cq)
+{
+	int cnt = ibv_poll_cq(cq->cq, VRC_CQ_BATCH, cq->wc);
+
+	cq->wc_head = 0;
+	cq->wc_cnt = cnt > 0 ? cnt : 0;
+	return cnt > 0;
+}
+
+/*
+ * The next completion that the application is to see; false if none. A batch
+ * that was not full emptied the device's queue, which *drained remembers: it is
+ * not asked again in the same call.
+ */
+static __hot_inline bool next_visible(struct vrc_cq *cq, struct vrc_comp *comp,
+				      bool *drained)
+{
+	bool visible;
+
+	for (;;) {
+		if (unlikely(!list_empty(&cq->soft))) {
+			if (soft_next(cq, comp, &visible) && visible)
+				return true;
+			continue;
+		}
+		while (cq->wc_head < cq->wc_cnt)
+			if (likely(resolve(&cq->wc[cq->wc_head++], comp)))
+				return true;
+		if (*drained || !refill(cq))
+			return false;
+		*drained = cq->wc_cnt < VRC_CQ_BATCH;
+	}
+}
+
+static __hot_inline void entry_fill(void *buf, size_t i,
+				    const struct vrc_comp *comp,
+				    const enum fi_cq_format format)
+{
+	struct fi_cq_entry *entry;
+	struct fi_cq_msg_entry *msg;
+	struct fi_cq_data_entry *data;
+	struct fi_cq_tagged_entry *tagged;
+
+	switch (format) {
+	case FI_CQ_FORMAT_CONTEXT:
+		entry = (struct fi_cq_entry *)buf + i;
+		entry->op_context = comp->context;
+		break;
+	case FI_CQ_FORMAT_MSG:
+		msg = (struct fi_cq_msg_entry *)buf + i;
+		msg->op_context = comp->context;
+		msg->flags = comp->flags;
+		msg->len = comp->len;
+		break;
+	case FI_CQ_FORMAT_DATA:
+		data = (struct fi_cq_data_entry *)buf + i;
+		data->op_context = comp->context;
+		data->flags = comp->flags;
+		data->len = comp->len;
+		data->buf = NULL;
+		data->data = comp->data;
+		break;
+	default:
+		tagged = (struct fi_cq_tagged_entry *)buf + i;
+		tagged->op_context = comp->context;
+		tagged->flags = comp->flags;
+		tagged->len = comp->len;
+		tagged->buf = NULL;
+		tagged->data = comp->data;
+		tagged->tag = 0;
+		break;
+	}
+}
+
+/* Completes what broken endpoints did not flush; true if that made some. */
+static __cold bool expire(struct vrc_cq *cq)
+{
+	vrc_cq_expire(cq);
+	return !list_empty(&cq->soft);
+}
+
+static __hot_inline ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count,
+				    const enum fi_cq_format format)
+{
+	struct vrc_cq *cq = vrc_cq(fid);
+	struct vrc_comp comp;
+	bool drained = false;
+	size_t done = 0;
+	ssize_t ret;
+
+	if (cq->thread_safe)
+		lock_take(&cq->lock);
+	if (unlikely(cq->has_head && !cq->head.err && count)) {
+		entry_fill(buf, done++, &cq->head, format);
+		cq->has_head = false;
+	}
+again:
+	while (done < count && !cq->has_head &&
+	       next_visible(cq, &comp, &drained)) {
+		if (unlikely(comp.err)) {
+			cq->head = comp;
+			cq->has_head = true;
+		} else {
+			entry_fill(buf, done++, &comp, format);
+		}
+	}
+	if (unlikely(!done && !cq->has_head &&
+		     atomic_load_explicit(&cq->broken_cnt,
+					  memory_order_relaxed)) &&
+	    expire(cq))
+		goto again;
+	if (done)
+		ret = (ssize_t)done;
+	else if (unlikely(cq->has_head && cq->head.err))
+		ret = -FI_EAVAIL;
+	else
+		ret = -FI_EAGAIN;
+	if (cq->thread_safe)
+		lock_drop(&cq->lock);
+	return ret;
+}
+
+static __hot_inline ssize_t cq_readfrom(struct fid_cq *fid, void *buf,
+					size_t count, fi_addr_t *src_addr,
+					const enum fi_cq_format format)
+{
+	ssize_t done = cq_read(fid, buf, count, format);
+
+	for (ssize_t i = 0; src_addr && i < done; i++)
+		src_addr[i] = FI_ADDR_NOTAVAIL;
+	return done;
+}
+
+/* Looks without taking: the next read finds it in cq->head. */
+bool vrc_cq_has_entry(struct vrc_cq *cq)
+{
+	bool drained = false;
+
+	if (cq->has_head)
+		return true;
+	cq->has_head = next_visible(cq, &cq->head, &drained);
+	if (!cq->has_head &&
+	    atomic_load_explicit(&cq->broken_cnt, memory_order_relaxed) &&
+	    expire(cq))
+		cq->has_head = next_visible(cq, &cq->head, &drained);
+	return cq->has_head;
+}
+
+/* One instance per entry format, and its table. */
+#define VRC_CQ_OPS(name, format)                                              \
+	static ssize_t name##_read(struct fid_cq *cq, void *buf,              \
+				   size_t count)                              \
+	{                                                                     \
+		return cq_read(cq, buf, count, format);                       \
+	}                                                                     \
+	static ssize_t name##_readfrom(struct fid_cq *cq, void *buf,          \
+				       size_t count, fi_addr_t *src_addr)     \
+	{                                                                     \
+		return cq_readfrom(cq, buf, count, src_addr, format);         \
+	}                                                                     \
+	const struct fi_ops_cq vrc_cq_ops_##name = {                          \
+		.size = sizeof(struct fi_ops_cq),                             \
+		.read = name##_read,                                          \
+		.readfrom = name##_readfrom,                                  \
+		.readerr = vrc_cq_readerr,                                    \
+		.sread = vrc_cq_sread,                                        \
+		.sreadfrom = vrc_cq_sreadfrom,                                \
+		.signal = vrc_cq_signal,                                      \
+		.strerror = vrc_cq_strerror,                                  \
+	};
+
+VRC_CQ_OPS(context, FI_CQ_FORMAT_CONTEXT)
+VRC_CQ_OPS(msg, FI_CQ_FORMAT_MSG)
+VRC_CQ_OPS(data, FI_CQ_FORMAT_DATA)
+VRC_CQ_OPS(tagged, FI_CQ_FORMAT_TAGGED)

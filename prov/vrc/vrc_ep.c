@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The active endpoint as an object: opening, binding, enabling, options,
+ * closing. Its queue pair is in vrc_qp.c, its connection in vrc_cm.c.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "vrc.h"
+
+static void refs_drop(struct vrc_ep *ep)
+{
+	if (ep->tx_cq)
+		atomic_fetch_sub(&ep->tx_cq->ref, 1);
+	if (ep->rx_cq)
+		atomic_fetch_sub(&ep->rx_cq->ref, 1);
+	if (ep->eq)
+		atomic_fetch_sub(&ep->eq->ref, 1);
+	atomic_fetch_sub(&ep->domain->ref, 1);
+}
+
+/* Entries that a side may put into its completion queue: the application's and
+ * the one of our own. */
+static int tx_entries(const struct vrc_ep *ep)
+{
+	return (int)ep->info->tx_attr->size + 1;
+}
+
+static int rx_entries(const struct vrc_ep *ep)
+{
+	return (int)ep->info->rx_attr->size + 1;
+}
+
+static int ep_close(struct fid *fid)
+{
+	struct vrc_ep *ep = container_of(fid, struct vrc_ep, fid.fid);
+	int ret;
+
+	vrc_cm_fini(ep);
+	if (ep->qp || ep->tx.req) {
+		ret = vrc_ep_drain(ep);
+		if (ret)
+			return ret;
+		vrc_qp_destroy(ep);
+		vrc_cq_unreserve(ep->tx_cq, tx_entries(ep));
+		vrc_cq_unreserve(ep->rx_cq, rx_entries(ep));
+	}
+	refs_drop(ep);
+	lock_fini(&ep->tx_lock);
+	lock_fini(&ep->rx_lock);
+	fi_freeinfo(ep->info);
+	free(ep);
+	return 0;
+}
+
+static int bind_eq(struct vrc_ep *ep, struct vrc_eq *eq)
+{
+	if (ep->eq) {
+		vrc_warn(EP_CTRL, "ep %p: already bound to an event queue\n",
+			 (void *)ep);
+		return -FI_EINVAL;
+	}
+	if (eq->fabric != ep->domain->fabric) {
+		vrc_warn(EP_CTRL, "ep %p: event queue is of fabric %s, the "
+			 "endpoint of %s\n", (void *)ep, eq->fabric->name,
+			 ep->domain->fabric->name);
+		return -FI_EINVAL;
+	}
+	ep->eq = eq;
+	atomic_fetch_add(&eq->ref, 1);
+	return 0;
+}
+
+static int bind_cq(struct vrc_ep *ep, struct vrc_cq *cq, uint64_t flags)
+{
+	bool selective = flags & FI_SELECTIVE_COMPLETION;
+
+	if (flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION) ||
+	    !(flags & (FI_TRANSMIT | FI_RECV))) {
+		vrc_warn(EP_CTRL, "ep %p: completion queue bound with flags 0x%"
+			 PRIx64 "; FI_TRANSMIT or FI_RECV is needed, "
+			 "FI_SELECTIVE_COMPLETION may be added\n", (void *)ep,
+			 flags);
+		return -FI_EBADFLAGS;
+	}
+	if (cq->domain != ep->domain) {
+		vrc_warn(EP_CTRL, "ep %p: completion queue of another domain\n",
+			 (void *)ep);
+		return -FI_EINVAL;
+	}
+	if (((flags & FI_TRANSMIT) && ep->tx_cq) ||
+	    ((flags & FI_RECV) && ep->rx_cq)) {
+		vrc_warn(EP_CTRL, "ep %p: already bound to a completion queue\n",
+			 (void *)ep);
+		return -FI_EINVAL;
+	}
+	if (flags & FI_TRANSMIT) {
+		ep->tx_cq = cq;
+		ep->tx_selective = selective;
+		ep->tx_visible = !selective ||
+				 (ep->tx_op_flags & FI_COMPLETION);
+		atomic_fetch_add(&cq->ref, 1);
+	}
+	if (flags & FI_RECV) {
+		ep->rx_cq = cq;
+		ep->rx_selective = selective;
+		ep->rx_visible = !selective ||
+				 (ep->rx_op_flags & FI_COMPLETION);
+		atomic_fetch_add(&cq->ref, 1);
+	}
+	return 0;
+}
+
+static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+	struct vrc_ep *ep = container_of(fid, struct vrc_ep, fid.fid);
+
+	if (atomic_load(&ep->state) != VRC_EP_IDLE)
+		return -FI_EOPBADSTATE;
+	switch (bfid->fclass) {
+	case FI_CLASS_EQ:
+		return bind_eq(ep, container_of(bfid, struct vrc_eq, fid.fid));
+	case FI_CLASS_CQ:
+		return bind_cq(ep, container_of(bfid, struct vrc_cq, fid.fid),
+			       flags);
+	default:
+		vrc_warn(EP_CTRL, "ep %p: cannot be bound to a fid of class "
+			 "%zu\n", (void *)ep, bfid->fclass);
+		return -FI_EINVAL;
+	}
+}
+
+static void cq_attach(struct vrc_cq *cq, struct list *eps, struct list *node)
+{
+	lock_take(&cq->lock);
+	list_add_tail(eps, node);
+	lock_drop(&cq->lock);
+}
+
+static int ep_enable(struct vrc_ep *ep)
+{
+	int ret;
+
+	if (atomic_load(&ep->state) != VRC_EP_IDLE)
+		return -FI_EOPBADSTATE;
+	if (!ep->eq) {
+		vrc_warn(EP_CTRL, "ep %p: enabled without an event queue\n",
+			 (void *)ep);
+		return -FI_ENOEQ;
+	}
+	if (!ep->tx_cq || !ep->rx_cq) {
+		vrc_warn(EP_CTRL, "ep %p: enabled without a completion queue "
+			 "for %s\n", (void *)ep,
+			 ep->tx_cq ? "FI_RECV" : "FI_TRANSMIT");
+		return -FI_ENOCQ;
+	}
+	ret = vrc_cm_enable(ep);
+	if (ret)
+		return ret;
+	ret = vrc_cq_reserve(ep->tx_cq, tx_entries(ep));
+	if (ret)
+		return ret;
+	ret = vrc_cq_reserve(ep->rx_cq, rx_entries(ep));
+	if (ret)
+		goto err_unreserve_tx;
+	ret = vrc_qp_create(ep);
+	if (ret)
+		goto err_unreserve_rx;
+	cq_attach(ep->tx_cq, &ep->tx_cq->tx_eps, &ep->tx_node);
+	cq_attach(ep->rx_cq, &ep->rx_cq->rx_eps, &ep->rx_node);
+	atomic_store_explicit(&ep->state, VRC_EP_ENABLED, memory_order_release);
+	return 0;
+
+err_unreserve_rx:
+	vrc_cq_unreserve(ep->rx_cq, rx_entries(ep));
+err_unreserve_tx:
+	vrc_cq_unreserve(ep->tx_cq, tx_entries(ep));
+	return ret;
+}
+
+static int ep_control(struct fid *fid, int command, void *arg)
+{
+	struct vrc_ep *ep = container_of(fid, struct vrc_ep, fid.fid);
+
+	switch (command) {
+	case FI_ENABLE:
+		return ep_enable(ep);
+	default:
+		return -FI_ENOSYS;
+	}
+}
+
+static ssize_t ep_cancel(fid_t fid, void *context)
+{
+	/* A queue pair takes back nothing that was posted. */
+	return -FI_ENOSYS;
+}
+
+static int ep_getopt(fid_t fid, int level, int optname, void *optval,
+		     size_t *optlen)
+{
+	if (level != FI_OPT_ENDPOINT || optname != FI_OPT_CM_DATA_SIZE)
+		return -FI_ENOPROTOOPT;
+	if (*optlen < sizeof(size_t)) {
+		*optlen = sizeof(size_t);
+		return -FI_ETOOSMALL;
+	}
+	*(size_t *)optval = VRC_CM_DATA_SIZE;
+	*optlen = sizeof(size_t);
+	return 0;
+}
+
+static int ep_setopt(fid_t fid, int level, int optname, const void *optval,
+		     size_t optlen)
+{
+	return -FI_ENOPROTOOPT;
+}
+
+static int ctx_nosys_tx(struct fid_ep *sep, int index, struct fi_tx_attr *attr,
+			struct fid_ep **tx_ep, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+static int ctx_nosys_rx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
+			struct fid_ep **rx_ep, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+static ssize_t ring_left(const struct vrc_ep *ep, const struct vrc_ring *ring)
+{
+	if (atomic_load(&ep->state) == VRC_EP_IDLE)
+		return -FI_EOPBADSTATE;
+	return ring->size - (ring->head - atomic_load(&ring->tail));
+}
+
+static ssize_t rx_size_left(struct fid_ep *ep)
+{
+	return ring_left(vrc_ep(ep), &vrc_ep(ep)->rx);
+}
+
+static ssize_t tx_size_left(struct fid_ep *ep)
+{
+	return ring_left(vrc_ep(ep), &vrc_ep(ep)->tx);
+}
+
+static const struct fi_ops ep_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = ep_close,
+	.bind = ep_bind,
+	.control = ep_control,
+	.ops_open = vrc_nosys_ops_open,
+	.tostr = vrc_nosys_tostr,
+	.ops_set = vrc_nosys_ops_set,
+};
+
+static const struct fi_ops_ep ep_ops = {
+	.size = sizeof(struct fi_ops_ep),
+	.cancel = ep_cancel,
+	.getopt = ep_getopt,
+	.setopt = ep_setopt,
+	.tx_ctx = ctx_nosys_tx,
+	.rx_ctx = ctx_nosys_rx,
+	.rx_size_left = rx_size_left,
+	.tx_size_left = tx_size_left,
+};
+
+static int info_check(const struct vrc_domain *domain,
+		      const struct fi_info *info)
+{
+	const struct ibv_device_attr *attr = &domain->dev->attr;
+	size_t max = (size_t)attr->max_qp_wr - 1;
+
+	if (!info || !info->ep_attr || !info->tx_attr || !info->rx_attr ||
+	    info->ep_attr->type != FI_EP_MSG) {
+		vrc_warn(EP_CTRL, "fi_endpoint: the info is not one of ours\n");
+		return -FI_EINVAL;
+	}
+	if (!info->tx_attr->size || info->tx_attr->size > max ||
+	    !info->rx_attr->size || info->rx_attr->size > max) {
+		vrc_warn(EP_CTRL, "fi_endpoint: tx size %zu, rx size %zu; %s "
+			 "takes 1 to %zu\n", info->tx_attr->size,
+			 info->rx_attr->size, domain->dev->name, max);
+		return -FI_EINVAL;
+	}
+	if (info->tx_attr->iov_limit > VRC_IOV_LIMIT ||
+	    info->rx_attr->iov_limit > VRC_IOV_LIMIT ||
+	    info->tx_attr->inject_size > 4096) {
+		vrc_warn(EP_CTRL, "fi_endpoint: iov limit %zu and %zu (at most "
+			 "%d), inject size %zu (at most 4096)\n",
+			 info->tx_attr->iov_limit, info->rx_attr->iov_limit,
+			 VRC_IOV_LIMIT, info->tx_attr->inject_size);
+		return -FI_EINVAL;
+	}
+	return 0;
+}
+
+int vrc_ep_open(struct fid_domain *domain_fid, struct fi_info *info,
+		struct fid_ep **out, void *context)
+{
+	struct vrc_domain *domain = vrc_domain(domain_fid);
+	struct vrc_ep *ep;
+	int ret;
+
+	ret = info_check(domain, info);
+	if (ret)
+		return ret;
+	ep = aligned_alloc(CACHELINE, (sizeof(*ep) + CACHELINE - 1) &
+					      ~(size_t)(CACHELINE - 1));
+	if (!ep)
+		return -FI_ENOMEM;
+	*ep = (struct vrc_ep){ 0 };
+	ep->info = fi_dupinfo(info);
+	if (!ep->info) {
+		ret = -FI_ENOMEM;
+		goto err_free_ep;
+	}
+	ep->domain = domain;
+	ep->desc_tag = domain->desc_tag;
+	ep->has_imm = !domain->dev->is_iwarp;
+	ep->local_reg = domain->local_reg;
+	ep->inject_size = (uint32_t)info->tx_attr->inject_size;
+	ep->max_msg_size = info->ep_attr->max_msg_size;
+	ep->tx_op_flags = info->tx_attr->op_flags;
+	ep->rx_op_flags = info->rx_attr->op_flags;
+	list_init(&ep->tx_node);
+	list_init(&ep->rx_node);
+	ret = vrc_cm_init(ep, info);
+	if (ret)
+		goto err_free_info;
+	lock_init(&ep->tx_lock);
+	lock_init(&ep->rx_lock);
+	atomic_fetch_add(&domain->ref, 1);
+	ep->fid.fid.fclass = FI_CLASS_EP;
+	ep->fid.fid.context = context;
+	ep->fid.fid.ops = VRC_OPS(&ep_fi_ops);
+	ep->fid.ops = VRC_OPS(&ep_ops);
+	ep->fid.cm = VRC_OPS(&vrc_cm_ep_ops);
+	ep->fid.msg = VRC_OPS(domain->thread_safe ? &vrc_msg_ops_locked :
+						    &vrc_msg_ops_unlocked);
+	ep->fid.rma = VRC_OPS(domain->thread_safe ? &vrc_rma_ops_locked :
+						    &vrc_rma_ops_unlocked);
+	ep->fid.tagged = VRC_OPS(&vrc_nosys_tagged);
+	ep->fid.atomic = VRC_OPS(&vrc_nosys_atomic);
+	ep->fid.collective = VRC_OPS(&vrc_nosys_collective);
+	*out = &ep->fid;
+	return 0;
+
+err_free_info:
+	fi_freeinfo(ep->info);
+err_free_ep:
+	free(ep);
+	return ret;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The fabric: the IP network that its endpoints share. Owns nothing but its
+ * name; domains, event queues and passive endpoints hold references.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "vrc.h"
+
+static int fabric_close(struct fid *fid)
+{
+	struct vrc_fabric *fabric =
+		container_of(fid, struct vrc_fabric, fid.fid);
+
+	if (atomic_load(&fabric->ref))
+		return -FI_EBUSY;
+	free(fabric->name);
+	free(fabric);
+	return 0;
+}
+
+static int wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attr,
+		     struct fid_wait **waitset)
+{
+	return -FI_ENOSYS;
+}
+
+static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
+{
+	int ret;
+
+	for (int i = 0; i < count; i++) {
+		switch (fids[i]->fclass) {
+		case FI_CLASS_EQ:
+			ret = vrc_eq_trywait(container_of(
+				fids[i], struct vrc_eq, fid.fid));
+			break;
+		case FI_CLASS_CQ:
+			ret = vrc_cq_trywait(container_of(
+				fids[i], struct vrc_cq, fid.fid));
+			break;
+		default:
+			vrc_warn(FABRIC, "fi_trywait: a fid of class %zu has "
+				 "no wait object\n", fids[i]->fclass);
+			ret = -FI_EINVAL;
+		}
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+static int domain2(struct fid_fabric *fabric, struct fi_info *info,
+		   struct fid_domain **domain, uint64_t flags, void *context)
+{
+	if (flags)
+		return -FI_EINVAL;
+	return vrc_domain_open(fabric, info, domain, context);
+}
+
+static const struct fi_ops fabric_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = fabric_close,
+	.bind = vrc_nosys_bind,
+	.control = vrc_nosys_control,
+	.ops_open = vrc_nosys_ops_open,
+	.tostr = vrc_nosys_tostr,
+	.ops_set = vrc_nosys_ops_set,
+};
+
+static const struct fi_ops_fabric fabric_ops = {
+	.size = sizeof(struct fi_ops_fabric),
+	.domain = vrc_domain_open,
+	.passive_ep = vrc_pep_open,
+	.eq_open = vrc_eq_open,
+	.wait_open = wait_open,
+	.trywait = trywait,
+	.domain2 = domain2,
+};
+
+int vrc_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out,
+		    void *context)
+{
+	struct vrc_fabric *fabric;
+
+	if (!attr || !attr->name) {
+		vrc_warn(FABRIC, "fi_fabric: no name in the attributes\n");
+		return -FI_EINVAL;
+	}
+	fabric = calloc(1, sizeof(*fabric));
+	if (!fabric)
+		return -FI_ENOMEM;
+	fabric->name = strdup(attr->name);
+	if (!fabric->name)
+		goto err_free_fabric;
+	fabric->fid.fid.fclass = FI_CLASS_FABRIC;
+	fabric->fid.fid.context = context;
+	fabric->fid.fid.ops = VRC_OPS(&fabric_fi_ops);
+	fabric->fid.ops = VRC_OPS(&fabric_ops);
+	fabric->fid.api_version = attr->api_version;
+	*out = &fabric->fid;
+	return 0;
+
+err_free_fabric:
+	free(fabric);
+	return -FI_ENOMEM;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Programs that do not offer FI_MR_LOCAL pass memory that nobody registered.
+ * What is too large to go inline or through the bounce memory is registered
+ * when it is posted and deregistered when its record is retired. That costs a
+ * registration per operation; programs that mind offer FI_MR_LOCAL.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "vrc_post.h"
+
+int vrc_local_open(struct vrc_ring *ring)
+{
+	ring->mrs = calloc(((size_t)ring->mask + 1) * VRC_IOV_LIMIT,
+			   sizeof(struct ibv_mr *));
+	return ring->mrs ? 0 : -FI_ENOMEM;
+}
+
+static void slot_release(const struct vrc_verbs_ops *ops,
+			 struct ibv_mr **slot)
+{
+	for (int i = 0; i < VRC_IOV_LIMIT; i++) {
+		if (slot[i] && ops->dereg_mr(slot[i]))
+			vrc_warn(MR, "%zu bytes at %p registered for one "
+				 "operation cannot be deregistered\n",
+				 slot[i]->length, slot[i]->addr);
+		slot[i] = NULL;
+	}
+}
+
+int vrc_local_reg(struct vrc_ep *ep, struct vrc_ring *ring,
+		  const struct vrc_req *req, const struct iovec *iov,
+		  size_t cnt, int access, struct ibv_sge *sge)
+{
+	struct ibv_mr **slot = &ring->mrs[(size_t)req->slot * VRC_IOV_LIMIT];
+	struct vrc_domain *domain = ep->domain;
+	int ret;
+
+	for (size_t i = 0; i < cnt; i++) {
+		if (!iov[i].iov_len)
+			continue;
+		slot[i] = domain->ops->reg_mr(domain->pd, iov[i].iov_base,
+					      iov[i].iov_len, access);
+		if (!slot[i]) {
+			ret = errno;
+			vrc_mr_explain(domain, iov[i].iov_base, iov[i].iov_len,
+				       ret);
+			slot_release(domain->ops, slot);
+			return vrc_err(ret);
+		}
+		sge[i].lkey = slot[i]->lkey;
+	}
+	return 0;
+}
+
+void vrc_local_release(struct vrc_ep *ep, struct vrc_ring *ring, uint32_t first,
+		       uint32_t end)
+{
+	for (; first != end; first++)
+		slot_release(ep->domain->ops,
+			     &ring->mrs[(size_t)(first & ring->mask) *
+					VRC_IOV_LIMIT]);
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The posting half of the hot path, shared by vrc_msg.c and vrc_rma.c. Every
+ * body is inlined into two instances, with and without the lock, from which
+ * fi_enable's ops tables choose; constants fold, so an instance holds only the
+ * branches of its own operation.
+ */
+#ifndef VRC_POST_H
+#define VRC_POST_H
+
+#include <string.h>
+
+#include "vrc.h"
+
+/* Completion levels that an RC queue pair cannot give. */
+#define VRC_REFUSED_FLAGS \
+	(FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | \
+	 FI_MULTI_RECV)
+
+/* One operation, as the API calls describe it. */
+struct vrc_tx {
+	enum vrc_op op;
+	enum ibv_wr_opcode opcode;
+	const struct iovec *iov;
+	void **desc;		/* one per iov, or NULL */
+	size_t iov_cnt;
+	uint64_t flags;		/* FI_* of this operation */
+	uint64_t data;
+	uint64_t remote_addr;
+	uint64_t rkey;
+	void *context;
+	bool visible;		/* wants a completion */
+};
+
+/* vrc_post.c: why an endpoint takes no work now; -FI_E*. */
+int vrc_tx_not_ready(const struct vrc_ep *ep);
+int vrc_rx_not_ready(const struct vrc_ep *ep);
+/* What a refused post of req means: -FI_EAGAIN only if a completion will clear
+ * it. */
+int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
+		    const struct vrc_req *req, int err);
+
+/* Only posting writes head, one thread at a time, so relaxed will do for it;
+ * and no read-modify-write, which would be a locked instruction. */
+static __hot_inline uint32_t vrc_ring_head(const struct vrc_ring *ring)
+{
+	return atomic_load_explicit(&ring->head, memory_order_relaxed);
+}
+
+static __hot_inline void vrc_ring_advance(struct vrc_ring *ring, bool signalled)
+{
+	uint32_t head = vrc_ring_head(ring) + 1;
+
+	atomic_store_explicit(&ring->head, head, memory_order_relaxed);
+	if (signalled)
+		ring->last_signal = head;
+}
+
+static __hot_inline struct vrc_req *vrc_ring_next(struct vrc_ring *ring)
+{
+	/* Pairs with the release in ring_retire: the record is free. */
+	uint32_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
+	uint32_t head = vrc_ring_head(ring);
+
+	if (unlikely(head - tail >= ring->size))
+		return NULL;
+	return &ring->req[head & ring->mask];
+}
+
+/* One in a quarter of the ring is signalled whatever the application wants,
+ * so that a full ring always has a completion coming that empties most of it. */
+static __hot_inline bool vrc_ring_signal_due(const struct vrc_ring *ring)
+{
+	return vrc_ring_head(ring) - ring->last_signal >= ring->size / 4;
+}
+
+static __hot_inline size_t vrc_iov_len(const struct iovec *iov, size_t cnt)
+{
+	size_t len = 0;
+
+	/* A sum that wraps must not pass for a small message. */
+	for (size_t i = 0; i < cnt; i++)
+		if (unlikely(__builtin_add_overflow(len, iov[i].iov_len, &len)))
+			return SIZE_MAX;
+	return len;
+}
+
+/* False if a descriptor is not of this domain. Empty pieces need none. */
+static __hot_inline bool vrc_sge_fill(const struct vrc_ep *ep,
+				      struct ibv_sge *sge,
+				      const struct iovec *iov, void **desc,
+				      size_t cnt, bool need_desc)
+{
+	for (size_t i = 0; i < cnt; i++) {
+		sge[i].addr = (uintptr_t)iov[i].iov_base;
+		sge[i].length = (uint32_t)iov[i].iov_len;
+		sge[i].lkey = 0;
+		if (!need_desc || !iov[i].iov_len)
+			continue;
+		if (unlikely(!desc || !vrc_desc_ok(ep->desc_tag, desc[i])))
+			return false;
+		sge[i].lkey = vrc_desc_lkey(desc[i]);
+	}
+	return true;
+}
+
+/* For memory that the device will reach into: access is FI_READ or FI_RECV if
+ * it will be written to. */
+static __hot_inline int vrc_sge_local(struct vrc_ep *ep, struct vrc_ring *ring,
+				      const struct vrc_req *req,
+				      struct ibv_sge *sge,
+				      const struct iovec *iov, void **desc,
+				      size_t cnt, uint64_t access)
+{
+	if (unlikely(ep->local_reg)) {
+		vrc_sge_fill(ep, sge, iov, NULL, cnt, false);
+		return vrc_local_reg(ep, ring, req, iov, cnt,
+				     vrc_mr_access(ep->domain, access), sge);
+	}
+	return likely(vrc_sge_fill(ep, sge, iov, desc, cnt, true)) ?
+		       0 : -FI_EINVAL;
+}
+
+/* The data must be the caller's again when we return, and the device does not
+ * take that much inline: copy it to the slot's own registered memory. */
+static inline void vrc_bounce(struct vrc_ep *ep, const struct vrc_req *req,
+			      const struct vrc_tx *tx, size_t len,
+			      struct ibv_sge *sge)
+{
+	uint8_t *buf = ep->bounce + (size_t)req->slot * ep->inject_size;
+
+	sge->addr = (uintptr_t)buf;
+	sge->length = (uint32_t)len;
+	sge->lkey = ep->bounce_lkey;
+	for (size_t i = 0; i < tx->iov_cnt; i++) {
+		if (tx->iov[i].iov_len)
+			memcpy(buf, tx->iov[i].iov_base, tx->iov[i].iov_len);
+		buf += tx->iov[i].iov_len;
+	}
+}
+
+static __hot_inline int vrc_tx_build(struct vrc_ep *ep, struct vrc_req *req,
+				     const struct vrc_tx *tx, size_t len,
+				     struct ibv_send_wr *wr,
+				     struct ibv_sge *sge)
+{
+	int ret;
+
+	wr->send_flags = 0;
+	wr->num_sge = (int)tx->iov_cnt;
+	if (tx->op != VRC_OP_READ && len <= ep->inline_size) {
+		wr->send_flags = IBV_SEND_INLINE;
+		vrc_sge_fill(ep, sge, tx->iov, NULL, tx->iov_cnt, false);
+	} else if (tx->op != VRC_OP_READ && (tx->flags & FI_INJECT)) {
+		wr->num_sge = 1;
+		vrc_bounce(ep, req, tx, len, sge);
+	} else {
+		ret = vrc_sge_local(ep, &ep->tx, req, sge, tx->iov, tx->desc,
+				    tx->iov_cnt,
+				    tx->op == VRC_OP_READ ? FI_READ : 0);
+		if (unlikely(ret))
+			return ret;
+	}
+	if (!len)
+		wr->num_sge = 0;
+	if (tx->flags & FI_FENCE)
+		wr->send_flags |= IBV_SEND_FENCE;
+	if (tx->visible || vrc_ring_signal_due(&ep->tx))
+		wr->send_flags |= IBV_SEND_SIGNALED;
+	return 0;
+}
+
+static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
+					const struct vrc_tx *tx,
+					const bool locked)
+{
+	struct ibv_sge sge[VRC_IOV_LIMIT];
+	struct ibv_send_wr wr, *bad;
+	struct vrc_req *req;
+	size_t len;
+	int ret;
+
+	if (unlikely(tx->iov_cnt > VRC_IOV_LIMIT))
+		return -FI_EINVAL;
+	len = vrc_iov_len(tx->iov, tx->iov_cnt);
+	if (unlikely(len > ((tx->flags & FI_INJECT) ? ep->inject_size :
+						      ep->max_msg_size)))
+		return -FI_EMSGSIZE;
+	/* Pairs with the release in vrc_cm.c: a connected endpoint's queue
+	 * pair is seen whole. */
+	if (unlikely(atomic_load_explicit(&ep->state, memory_order_acquire) !=
+			     VRC_EP_CONNECTED ||
+		     !atomic_load_explicit(&ep->may_send,
+					   memory_order_relaxed)))
+		return vrc_tx_not_ready(ep);
+	if (locked)
+		lock_take(&ep->tx_lock);
+	req = vrc_ring_next(&ep->tx);
+	if (unlikely(!req)) {
+		ret = -FI_EAGAIN;
+		goto out;
+	}
+	ret = vrc_tx_build(ep, req, tx, len, &wr, sge);
+	if (unlikely(ret))
+		goto out;
+	wr.wr_id = (uintptr_t)req;
+	wr.next = NULL;
+	wr.sg_list = sge;
+	wr.opcode = tx->opcode;
+	wr.imm_data = htonl((uint32_t)tx->data);
+	wr.wr.rdma.remote_addr = tx->remote_addr;
+	wr.wr.rdma.rkey = (uint32_t)tx->rkey;
+	req->context = tx->context;
+	req->len = len;
+	req->op = (uint16_t)tx->op;
+	req->flags = tx->visible ? VRC_REQ_VISIBLE : 0;
+	ret = ibv_post_send(ep->qp, &wr, &bad);
+	if (unlikely(ret)) {
+		ret = vrc_post_failed(ep, &ep->tx, req, ret);
+		goto out;
+	}
+	vrc_ring_advance(&ep->tx, wr.send_flags & IBV_SEND_SIGNALED);
+out:
+	if (locked)
+		lock_drop(&ep->tx_lock);
+	return ret;
+}
+
+static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
+					const struct iovec *iov, void **desc,
+					size_t cnt, void *context, bool visible,
+					const bool locked)
+{
+	struct ibv_sge sge[VRC_IOV_LIMIT];
+	struct ibv_recv_wr wr, *bad;
+	struct vrc_req *req;
+	size_t len;
+	int state;
+	int ret;
+
+	if (unlikely(cnt > VRC_IOV_LIMIT))
+		return -FI_EINVAL;
+	len = vrc_iov_len(iov, cnt);
+	if (unlikely(len > ep->max_msg_size))
+		return -FI_EMSGSIZE;
+	state = atomic_load_explicit(&ep->state, memory_order_acquire);
+	if (unlikely(state == VRC_EP_IDLE || state == VRC_EP_SHUTDOWN))
+		return vrc_rx_not_ready(ep);
+	if (locked)
+		lock_take(&ep->rx_lock);
+	req = vrc_ring_next(&ep->rx);
+	if (unlikely(!req)) {
+		ret = -FI_EAGAIN;
+		goto out;
+	}
+	ret = vrc_sge_local(ep, &ep->rx, req, sge, iov, desc, cnt, FI_RECV);
+	if (unlikely(ret))
+		goto out;
+	req->context = context;
+	req->len = len;
+	req->op = VRC_OP_RECV;
+	req->flags = visible ? VRC_REQ_VISIBLE : 0;
+	wr.wr_id = (uintptr_t)req;
+	wr.next = NULL;
+	wr.sg_list = sge;
+	wr.num_sge = len ? (int)cnt : 0;
+	ret = ibv_post_recv(ep->qp, &wr, &bad);
+	if (unlikely(ret))
+		ret = vrc_post_failed(ep, &ep->rx, req, ret);
+	else
+		vrc_ring_advance(&ep->rx, true);
+out:
+	if (locked)
+		lock_drop(&ep->rx_lock);
+	return ret;
+}
+
+#endif

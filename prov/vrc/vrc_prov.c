@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The provider's entry point and its parameters. fi_prov_ini is the only
+ * symbol that the library exports.
+ */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vrc.h"
+
+struct vrc_params vrc_params = {
+	.softverbs = VRC_SOFTVERBS_AUTO,
+	.tx_size = 384,
+	.rx_size = 384,
+	.inject_size = 256,
+	.gid_index = -1,
+	.min_rnr_timer = 12, /* 0.64 ms */
+	.ack_timeout = -1,
+};
+
+static void param_str(const char *name, char **value, const char *help)
+{
+	char *str = NULL;
+
+	fi_param_define(&vrc_prov, name, FI_PARAM_STRING, "%s", help);
+	if (fi_param_get_str(&vrc_prov, name, &str) == 0 && str && *str)
+		*value = str;
+}
+
+/* A value out of range is refused by name and the default stays. */
+static void param_int(const char *name, int *value, int min, int max,
+		      const char *help)
+{
+	int given = *value;
+	int ret;
+
+	fi_param_define(&vrc_prov, name, FI_PARAM_INT,
+			"%s (%d to %d, default %d)", help, min, max, *value);
+	ret = fi_param_get_int(&vrc_prov, name, &given);
+	if (ret == -FI_ENODATA)
+		return;
+	if (ret || given < min || given > max) {
+		vrc_warn(CORE, "FI_VRC_%s: not a number from %d to %d; using %d\n",
+			 name, min, max, *value);
+		return;
+	}
+	*value = given;
+}
+
+static void param_size(const char *name, size_t *value, int min, int max,
+		       const char *help)
+{
+	int given = (int)*value;
+
+	param_int(name, &given, min, max, help);
+	*value = (size_t)given;
+}
+
+static void param_softverbs(void)
+{
+	static const char *const names[] = { "auto", "always", "never" };
+	char *str = NULL;
+
+	param_str("SOFTVERBS", &str,
+		  "when to offer the embedded device softverbs: auto (only "
+		  "where there is no usable RDMA device), always, never "
+		  "(default auto)");
+	if (!str)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		if (!strcmp(str, names[i])) {
+			vrc_params.softverbs = (enum vrc_softverbs_mode)i;
+			return;
+		}
+	}
+	vrc_warn(CORE, "FI_VRC_SOFTVERBS=%s: not auto, always or never; using auto\n",
+		 str);
+}
+
+static void params_read(void)
+{
+	param_softverbs();
+	param_size("TX_SIZE", &vrc_params.tx_size, 1, 1 << 20,
+		   "default depth of an endpoint's send queue, operations");
+	param_size("RX_SIZE", &vrc_params.rx_size, 1, 1 << 20,
+		   "default depth of an endpoint's receive queue, operations");
+	param_size("INJECT_SIZE", &vrc_params.inject_size, 0, 4096,
+		   "default inject_size, bytes; kept by a copy where the device "
+		   "inlines less");
+	param_str("IFACE", &vrc_params.iface,
+		  "use only this network interface, e.g. eth0");
+	param_str("DEVICE_NAME", &vrc_params.device,
+		  "use only this verbs device, e.g. mlx5_0, rxe0 or softverbs0");
+	param_int("GID_INDEX", &vrc_params.gid_index, -1, INT_MAX,
+		  "index of the GID to connect from; -1: the one that the "
+		  "route's source address has");
+	param_int("MIN_RNR_TIMER", &vrc_params.min_rnr_timer, 1, 31,
+		  "how long a peer waits before it sends again when we had no "
+		  "receive posted, as IBTA encodes it; 12 is 0.64 ms");
+	param_int("ACK_TIMEOUT", &vrc_params.ack_timeout, -1, 31,
+		  "how long to wait for an acknowledgement, 4.096 us * 2^N; "
+		  "-1: what rdma_cm proposes");
+}
+
+static void cleanup(void)
+{
+}
+
+struct fi_provider vrc_prov = {
+	.name = "vrc",
+	.version = FI_VERSION(0, 1),
+	.getinfo = vrc_getinfo,
+	.fabric = vrc_fabric_open,
+	.cleanup = cleanup,
+};
+
+FI_EXT_INI;
+FI_EXT_INI
+{
+	/*
+	 * Callers that ask for a newer API than this are passed over without
+	 * a word, so claim whatever the library that loaded us is.
+	 */
+	vrc_prov.fi_version = fi_version();
+	params_read();
+	return &vrc_prov;
+}
