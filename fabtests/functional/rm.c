@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Resource management: a message that finds no receive waits for one. Neither
+ * is it lost, nor does the connection end. Cases 72, 140.
+ */
+#include "common.h"
+
+static struct end srv;
+static struct end cli;
+static struct buf tx;
+static struct buf rx;
+
+static bool open_all(const struct setup *how)
+{
+	make_pair(&srv, &cli, how);
+	buf_open(&cli, &tx, 1 << 20, ALL_ACCESS);
+	buf_open(&srv, &rx, 1 << 20, ALL_ACCESS);
+	return cli.info->domain_attr->resource_mgmt == FI_RM_ENABLED;
+}
+
+static int close_all(void)
+{
+	close_ep(&cli);
+	close_ep(&srv);
+	buf_close(&tx);
+	buf_close(&rx);
+	close_pair(&srv, &cli);
+	return PASSED;
+}
+
+static int not_managed(void)
+{
+	close_all();
+	return skip("resource_mgmt is not FI_RM_ENABLED");
+}
+
+static void send_and_wait(size_t len, int ms)
+{
+	struct comp c;
+
+	fill(tx.p, len, 1);
+	post_send(&cli, &tx, 0, len, &tx);
+	for (int t = 0; t < ms; t += 10) {
+		progress();
+		sleep_ms(10);
+	}
+	post_recv(&srv, &rx, 0, len, &rx);
+	expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, &c);
+	ASSERT_EQ(c.len, len);
+	ASSERT_FILLED(rx.p, len, 1);
+	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
+	expect_no_event(&srv, 0);
+	expect_no_event(&cli, 0);
+}
+
+/* The receive comes late: by 1 ms, 100 ms and 3 s. */
+static int late_receive(void)
+{
+	if (!open_all(NULL))
+		return not_managed();
+	send_and_wait(64, 1);
+	send_and_wait(8192, 100);
+	send_and_wait(1 << 20, 100);
+	send_and_wait(64, 3000);
+	send_and_wait(64, 0);
+	return close_all();
+}
+
+/* Twice as many messages as there are receives, taken slowly, in order. */
+static int slow_receiver(void)
+{
+	struct setup how = { .tx_size = 64, .rx_size = 16 };
+	enum { N = 300 };
+	uintptr_t sent = 0;
+	uintptr_t done = 0;
+	uintptr_t got = 0;
+	uint64_t end = now_us() + (uint64_t)slow_ms(20000) * 1000;
+	struct comp c;
+
+	if (!open_all(&how))
+		return not_managed();
+	while (got < N && now_us() < end) {
+		while (sent < N) {
+			uint32_t *word = (uint32_t *)(tx.p + 64 * (sent % 256));
+			ssize_t ret;
+
+			if (sent - done >= 256)
+				break;
+			*word = (uint32_t)sent;
+			ret = fi_send(cli.ep, word, 4, tx.desc, 0, NULL);
+			if (ret) {
+				ASSERT_EQ(ret, -FI_EAGAIN);
+				break;
+			}
+			sent++;
+		}
+		while (poll_comp(cli.cq, &c)) {
+			ASSERT_EQ(c.err, 0);
+			done++;
+		}
+		post_recv(&srv, &rx, 0, 64, NULL);
+		if (!next_comp(srv.cq, &c, 3000))
+			FAIL("message %zu does not come", (size_t)got);
+		ASSERT_EQ(c.err, 0);
+		ASSERT_EQ(*(uint32_t *)rx.p, got);
+		got++;
+	}
+	ASSERT_EQ(got, N);
+	while (done < N) {
+		expect_ok(cli.cq, NULL, FI_SEND | FI_MSG, NULL);
+		done++;
+	}
+	expect_no_event(&srv, 0);
+	expect_no_event(&cli, 0);
+	return close_all();
+}
+
+/* A send that waits does not stop the other direction. */
+static int other_direction_flows(void)
+{
+	bool sent = false;
+	struct comp c;
+
+	if (!open_all(NULL))
+		return not_managed();
+	post_send(&cli, &tx, 0, 64, &tx);
+	for (int i = 0; i < 20; i++) {
+		post_recv(&cli, &tx, 4096, 64, &cli);
+		post_send(&srv, &rx, 4096, 64, &srv);
+		expect_ok(srv.cq, &srv, FI_SEND | FI_MSG, NULL);
+		do {
+			/* The one that waits may count as transmitted. */
+			expect_comp(cli.cq, &c);
+			ASSERT_EQ(c.err, 0);
+			if (c.context == &tx) {
+				ASSERT(!sent);
+				sent = true;
+			}
+		} while (c.context == &tx);
+		ASSERT(c.context == &cli);
+	}
+	post_recv(&srv, &rx, 0, 64, &rx);
+	expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, NULL);
+	if (!sent)
+		expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
+	return close_all();
+}
+
+/* Burst of tx depth against a receiver one shorter. */
+static int one_too_many(void)
+{
+	struct setup how = { .tx_size = 33, .rx_size = 32 };
+	struct comp c;
+	int got = 0;
+
+	if (!open_all(&how))
+		return not_managed();
+	for (int i = 0; i < 32; i++)
+		post_recv(&srv, &rx, 0, 64, &rx);
+	for (int i = 0; i < 33; i++)
+		post_send(&cli, &tx, 0, 64, &tx);
+	for (; got < 32; got++)
+		expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, NULL);
+	if (next_comp(srv.cq, &c, 50))
+		FAIL("a receive completed that was not posted");
+	post_recv(&srv, &rx, 0, 64, &rx);
+	expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, NULL);
+	for (int i = 0; i < 33; i++)
+		expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
+	expect_no_event(&srv, 0);
+	expect_no_event(&cli, 0);
+	return close_all();
+}
+
+int main(int argc, char **argv)
+{
+	static const struct test_case cases[] = {
+		CASE(late_receive), CASE(slow_receiver),
+		CASE(other_direction_flows), CASE(one_too_many),
+		{ NULL, NULL, 0 },
+	};
+
+	return run_cases(argc, argv, cases);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Connect, transfer, close, again and again: nothing accumulates. The number
+ * of rounds is the argument after "--" (100).
+ */
+#include <malloc.h>
+
+#include "common.h"
+
+static void transfer(struct end *srv, struct end *cli, uint32_t seed)
+{
+	enum { LEN = 10000 };
+	struct buf a;
+	struct buf b;
+
+	buf_open(cli, &a, LEN, ALL_ACCESS);
+	buf_open(srv, &b, LEN, ALL_ACCESS);
+	fill(a.p, LEN, seed);
+	post_recv(srv, &b, 0, LEN, &b);
+	post_send(cli, &a, 0, LEN, &a);
+	expect_ok(cli->cq, &a, FI_SEND | FI_MSG, NULL);
+	expect_ok(srv->cq, &b, FI_RECV | FI_MSG, NULL);
+	ASSERT_FILLED(b.p, LEN, seed);
+	ASSERT_OK(fi_read(cli->ep, a.p, 100, a.desc, 0, b.addr + 100, b.key,
+			  &a));
+	expect_ok(cli->cq, &a, FI_RMA | FI_READ, NULL);
+	ASSERT_OK(memcmp(a.p, b.p + 100, 100));
+	/* Some are left posted. */
+	for (int i = 0; i < 4; i++)
+		post_recv(srv, &b, 0, LEN, &b);
+	close_ep(seed & 1 ? cli : srv);
+	close_ep(seed & 1 ? srv : cli);
+	buf_close(&a);
+	buf_close(&b);
+}
+
+/* Everything from fi_getinfo on is new each time. */
+static int all_new(void)
+{
+	int n = (int)test_arg(scaled(100));
+	int fds = 0;
+
+	for (int i = 0; i < n; i++) {
+		struct end srv;
+		struct end cli;
+
+		make_pair(&srv, &cli, NULL);
+		transfer(&srv, &cli, (uint32_t)i);
+		close_pair(&srv, &cli);
+		if (i == 1)
+			fds = count_fds();
+		if (i > 1)
+			ASSERT_LE(count_fds(), fds);
+	}
+	return PASSED;
+}
+
+static void drain(struct fid_cq *cq)
+{
+	struct comp c;
+
+	while (poll_comp(cq, &c))
+		ASSERT_CMP(c.err, >, 0);
+}
+
+/* Only the endpoints are. Memory may grow by a little, not by the round. */
+static int endpoints_new(void)
+{
+	int n = (int)test_arg(scaled(300));
+	size_t half = 0;
+	struct end srv;
+	struct end cli;
+	int fds = 0;
+
+	open_passive(&srv, NULL);
+	listen_start(&srv);
+	open_active(&cli, NULL, &srv);
+	for (int i = 0; i < n; i++) {
+		connect_pair(&srv, &cli);
+		transfer(&srv, &cli, (uint32_t)i);
+		drain(srv.cq);
+		drain(cli.cq);
+		if (i == 1)
+			fds = count_fds();
+		if (i > 1)
+			ASSERT_LE(count_fds(), fds);
+		if (i == n / 2)
+			half = mallinfo2().uordblks;
+	}
+	/* A leak of one small record in each round would be more. */
+	if (!half)
+		half = mallinfo2().uordblks;
+	printf("  heap grew by %zd bytes in %d rounds\n",
+	       (ssize_t)(mallinfo2().uordblks - half), n - n / 2);
+	ASSERT_LE((ssize_t)(mallinfo2().uordblks - half), 16 * (n - n / 2) +
+		  4096);
+	close_pair(&srv, &cli);
+	return PASSED;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct test_case cases[] = {
+		CASE(all_new), CASE(endpoints_new), { NULL, NULL, 0 },
+	};
+
+	return run_cases(argc, argv, cases);
+}

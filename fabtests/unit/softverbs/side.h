@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * One end of a connection for the tests of softverbs' verbs half, and two ways
+ * to join two of them without a connection manager: in one process, and over
+ * a socket to another process.
+ */
+#ifndef SIDE_H
+#define SIDE_H
+
+#include "sv_link.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Longest wait for anything; tests that get there fail. */
+enum {
+	SIDE_WAIT_MS = 10000,
+};
+
+struct side_opts {
+	uint32_t depth; /* of both queues; 0: 64 */
+	int cqe; /* 0: twice the depth */
+	int access; /* of the QP, 0: all */
+	bool one_cq;
+	bool channel;
+	bool sig_all;
+	uint32_t sges; /* 0: 4 */
+	uint32_t inl;
+};
+
+struct side {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *chan;
+	struct ibv_cq *scq;
+	struct ibv_cq *rcq;
+	struct ibv_qp *qp;
+	int access;
+};
+
+/* Prints what failed and where; a test program or Criterion test dies. */
+#define MUST(cond)                                                    \
+	do {                                                          \
+		if (!(cond)) {                                        \
+			fprintf(stderr, "%s:%d: failed: %s (%m)\n",   \
+				__FILE__, __LINE__, #cond);           \
+			abort();                                      \
+		}                                                     \
+	} while (0)
+
+static inline void side_open(struct side *s, const struct side_opts *opts)
+{
+	struct side_opts o = opts ? *opts : (struct side_opts){ 0 };
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
+	struct ibv_device **list = sv_get_device_list(NULL);
+	int cqe;
+
+	memset(s, 0, sizeof(*s));
+	MUST(list && list[0]);
+	if (!o.depth)
+		o.depth = 64;
+	cqe = o.cqe ? o.cqe : 2 * (int)o.depth;
+	s->access = o.access ? o.access :
+			       IBV_ACCESS_LOCAL_WRITE |
+				       IBV_ACCESS_REMOTE_WRITE |
+				       IBV_ACCESS_REMOTE_READ;
+	MUST((s->ctx = sv_open_device(list[0])));
+	sv_free_device_list(list);
+	MUST((s->pd = sv_alloc_pd(s->ctx)));
+	if (o.channel)
+		MUST((s->chan = sv_create_comp_channel(s->ctx)));
+	MUST((s->scq = sv_create_cq(s->ctx, cqe, s, s->chan, 0)));
+	s->rcq = s->scq;
+	if (!o.one_cq)
+		MUST((s->rcq = sv_create_cq(s->ctx, cqe, s, s->chan, 0)));
+	init.send_cq = s->scq;
+	init.recv_cq = s->rcq;
+	init.sq_sig_all = o.sig_all;
+	init.cap = (struct ibv_qp_cap){
+		.max_send_wr = o.depth,
+		.max_recv_wr = o.depth,
+		.max_send_sge = o.sges ? o.sges : 4,
+		.max_recv_sge = o.sges ? o.sges : 4,
+		.max_inline_data = o.inl,
+	};
+	MUST((s->qp = sv_create_qp(s->pd, &init)));
+}
+
+static inline int side_init(struct side *s)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = s->access,
+	};
+
+	return sv_modify_qp(s->qp, &attr,
+			    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				    IBV_QP_ACCESS_FLAGS);
+}
+
+static inline int side_rtr(struct side *s, uint32_t dest_qpn)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_4096,
+		.dest_qp_num = dest_qpn,
+		.max_dest_rd_atomic = 16,
+		.min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1 },
+	};
+
+	return sv_modify_qp(s->qp, &attr,
+			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+				    IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				    IBV_QP_MAX_DEST_RD_ATOMIC |
+				    IBV_QP_MIN_RNR_TIMER);
+}
+
+static inline int side_rts(struct side *s)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTS,
+		.timeout = 10,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.max_rd_atomic = 16,
+	};
+
+	return sv_modify_qp(s->qp, &attr,
+			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+				    IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				    IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+static inline int side_error(struct side *s)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	return sv_modify_qp(s->qp, &attr, IBV_QP_STATE);
+}
+
+static inline void side_close(struct side *s)
+{
+	if (s->qp)
+		MUST(!sv_destroy_qp(s->qp));
+	if (s->rcq != s->scq)
+		MUST(!sv_destroy_cq(s->rcq));
+	MUST(!sv_destroy_cq(s->scq));
+	if (s->chan)
+		MUST(!sv_destroy_comp_channel(s->chan));
+	MUST(!sv_dealloc_pd(s->pd));
+	MUST(!sv_close_device(s->ctx));
+}
+
+static inline void fds_dup(int to[SV_LINK_FDS], const int from[SV_LINK_FDS])
+{
+	int i;
+
+	for (i = 0; i < SV_LINK_FDS; i++)
+		MUST((to[i] = dup(from[i])) >= 0);
+}
+
+/* Gives both QPs their links; they are in INIT or later. */
+static inline void pair_links(struct side *a, struct side *b, pid_t pid)
+{
+	struct side *s[2] = { a, b };
+	struct sv_link_hello hello[2];
+	int fds[2][SV_LINK_FDS], theirs[SV_LINK_FDS], sock[2], i;
+	struct ucred cred = { .pid = pid, .uid = getuid(), .gid = getgid() };
+	struct sv_link *link[2];
+
+	MUST(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock));
+	for (i = 0; i < 2; i++) {
+		MUST(!sv_link_create(sv_qp(s[i]->qp), &link[i]));
+		sv_link_offer(link[i], &hello[i], fds[i]);
+	}
+	/* Each attach closes what it offered: copy both before. */
+	for (i = 0; i < 2; i++) {
+		fds_dup(theirs, fds[!i]);
+		if (!i) {
+			fds[0][0] = dup(fds[0][0]);
+			MUST(fds[0][0] >= 0);
+		}
+		MUST(!sv_link_attach(link[i], &hello[!i], theirs, sock[i],
+				     &cred));
+	}
+	close(fds[0][0]);
+	for (i = 0; i < 2; i++)
+		MUST(!sv_qp_attach_link(sv_qp(s[i]->qp), link[i]));
+}
+
+static inline void pair_up(struct side *a, struct side *b)
+{
+	MUST(!side_init(a) && !side_init(b));
+	pair_links(a, b, getpid());
+	MUST(!side_rtr(a, b->qp->qp_num) && !side_rtr(b, a->qp->qp_num));
+	MUST(!side_rts(a) && !side_rts(b));
+}
+
+/* What the two processes of a remote pair tell each other. */
+struct side_msg {
+	struct sv_link_hello hello;
+	pid_t pid;
+	uint64_t addr; /* the test's own */
+	uint32_t rkey;
+};
+
+static inline void msg_send(int sock, const struct side_msg *msg,
+			    const int fds[SV_LINK_FDS])
+{
+	char ctl[CMSG_SPACE(SV_LINK_FDS * sizeof(int))] = { 0 };
+	struct iovec iov = {
+		.iov_base = (void *)msg,
+		.iov_len = sizeof(*msg),
+	};
+	struct msghdr mh = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = ctl,
+		.msg_controllen = sizeof(ctl),
+	};
+	struct cmsghdr *cm = CMSG_FIRSTHDR(&mh);
+
+	cm->cmsg_level = SOL_SOCKET;
+	cm->cmsg_type = SCM_RIGHTS;
+	cm->cmsg_len = CMSG_LEN(SV_LINK_FDS * sizeof(int));
+	memcpy(CMSG_DATA(cm), fds, SV_LINK_FDS * sizeof(int));
+	MUST(sendmsg(sock, &mh, 0) == sizeof(*msg));
+}
+
+static inline void msg_recv(int sock, struct side_msg *msg,
+			    int fds[SV_LINK_FDS])
+{
+	char ctl[CMSG_SPACE(SV_LINK_FDS * sizeof(int))];
+	struct iovec iov = { .iov_base = msg, .iov_len = sizeof(*msg) };
+	struct msghdr mh = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = ctl,
+		.msg_controllen = sizeof(ctl),
+	};
+	struct cmsghdr *cm;
+
+	MUST(recvmsg(sock, &mh, MSG_CMSG_CLOEXEC | MSG_WAITALL) ==
+	     sizeof(*msg));
+	cm = CMSG_FIRSTHDR(&mh);
+	MUST(cm && cm->cmsg_type == SCM_RIGHTS);
+	memcpy(fds, CMSG_DATA(cm), SV_LINK_FDS * sizeof(int));
+}
+
+/*
+ * Joins this process's QP to the one at the other end of sock, which calls
+ * the same; sock is consumed. mine->addr and rkey are delivered as theirs.
+ */
+static inline void join_remote(struct side *s, int sock, struct side_msg *mine,
+			       struct side_msg *theirs)
+{
+	struct ucred cred = { .uid = getuid(), .gid = getgid() };
+	int fds[SV_LINK_FDS], peer_fds[SV_LINK_FDS];
+	struct sv_link *link;
+	char go = 0;
+
+	MUST(!side_init(s));
+	MUST(!sv_link_create(sv_qp(s->qp), &link));
+	sv_link_offer(link, &mine->hello, fds);
+	mine->pid = getpid();
+	msg_send(sock, mine, fds);
+	msg_recv(sock, theirs, peer_fds);
+	cred.pid = theirs->pid;
+	MUST(!sv_link_attach(link, &theirs->hello, peer_fds, dup(sock),
+			     &cred));
+	MUST(!sv_qp_attach_link(sv_qp(s->qp), link));
+	MUST(!side_rtr(s, theirs->hello.qpn));
+	MUST(!side_rts(s));
+	(void)go;
+	close(sock);
+}
+
+static inline struct ibv_mr *side_reg(struct side *s, void *buf, size_t len)
+{
+	struct ibv_mr *mr = sv_reg_mr(s->pd, buf, len,
+				      IBV_ACCESS_LOCAL_WRITE |
+					      IBV_ACCESS_REMOTE_WRITE |
+					      IBV_ACCESS_REMOTE_READ);
+
+	MUST(mr);
+	return mr;
+}
+
+static inline int post_recv(struct side *s, uint64_t id, struct ibv_mr *mr,
+			    size_t off, uint32_t len)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)mr->addr + off,
+		.length = len,
+		.lkey = mr->lkey,
+	};
+	struct ibv_recv_wr wr = {
+		.wr_id = id,
+		.sg_list = &sge,
+		.num_sge = 1,
+	};
+	struct ibv_recv_wr *bad;
+
+	return ibv_post_recv(s->qp, &wr, &bad);
+}
+
+struct post {
+	uint64_t id;
+	enum ibv_wr_opcode op;
+	unsigned int flags;
+	struct ibv_mr *mr;
+	size_t off;
+	uint32_t len;
+	uint64_t raddr;
+	uint32_t rkey;
+	uint32_t imm;
+};
+
+static inline int post(struct side *s, struct post p)
+{
+	struct ibv_sge sge = {
+		.addr = p.mr ? (uintptr_t)p.mr->addr + p.off : 0,
+		.length = p.len,
+		.lkey = p.mr ? p.mr->lkey : 0,
+	};
+	struct ibv_send_wr wr = {
+		.wr_id = p.id,
+		.sg_list = &sge,
+		.num_sge = p.mr ? 1 : 0,
+		.opcode = p.op,
+		.send_flags = p.flags,
+		.imm_data = htobe32(p.imm),
+		.wr.rdma = { .remote_addr = p.raddr, .rkey = p.rkey },
+	};
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(s->qp, &wr, &bad);
+}
+
+/* Polls for one completion; false after ms milliseconds. */
+static inline bool wait_wc_ms(struct ibv_cq *cq, struct ibv_wc *wc, int ms)
+{
+	uint64_t until = sv_now_ns() + ms * 1000000ull;
+	int i, n;
+
+	do {
+		for (i = 0; i < 64; i++) {
+			n = ibv_poll_cq(cq, 1, wc);
+			MUST(n >= 0);
+			if (n)
+				return true;
+		}
+		sched_yield();
+	} while (sv_now_ns() < until);
+	return false;
+}
+
+static inline struct ibv_wc wait_wc(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+
+	MUST(wait_wc_ms(cq, &wc, SIDE_WAIT_MS));
+	return wc;
+}
+
+static inline void fill(void *buf, size_t len, unsigned int seed)
+{
+	uint8_t *p = buf;
+	uint32_t x = seed * 2654435761u + 1;
+	size_t i;
+
+	for (i = 0; i < len; i++) {
+		x = x * 1664525 + 1013904223;
+		p[i] = x >> 24;
+	}
+}
+
+static inline bool filled(const void *buf, size_t len, unsigned int seed)
+{
+	const uint8_t *p = buf;
+	uint32_t x = seed * 2654435761u + 1;
+	size_t i;
+
+	for (i = 0; i < len; i++) {
+		x = x * 1664525 + 1013904223;
+		if (p[i] != (uint8_t)(x >> 24))
+			return false;
+	}
+	return true;
+}
+
+#endif

@@ -1,0 +1,814 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * fi_getinfo: which devices and addresses are offered, and why others are not;
+ * the nic; the infos of incoming connections. Every test runs in its own
+ * process.
+ */
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <linux/capability.h>
+#include <net/if.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "fake_verbs.h"
+#include "vrc_info.h"
+
+static struct fi_info *hints;
+static struct fi_info *info;
+
+static void setup(void)
+{
+	fake_reset();
+	hints = fi_allocinfo();
+	hints->fabric_attr->prov_name = strdup("vrc");
+	hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR |
+				      FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	info = NULL;
+}
+
+static void teardown(void)
+{
+	fi_freeinfo(hints);
+	fi_freeinfo(info);
+	vrc_dev_forget();
+	cr_assert_eq(fake.contexts, 0, "%d contexts left", fake.contexts);
+	cr_assert_eq(fake.ids, 0, "%d ids left", fake.ids);
+	cr_assert_eq(fake.channels, 0, "%d channels left", fake.channels);
+	cr_assert_eq(fake.lists, 0, "%d lists left", fake.lists);
+}
+
+TestSuite(addr, .init = setup, .fini = teardown, .timeout = 30);
+
+static int ask(const char *node, const char *service, uint64_t flags)
+{
+	fi_freeinfo(info);
+	return fake_getinfo(node, service, flags, hints, &info);
+}
+
+static size_t count(void)
+{
+	size_t n = 0;
+
+	for (const struct fi_info *i = info; i; i = i->next)
+		n++;
+	return n;
+}
+
+static const char *str(const void *sa)
+{
+	static char buf[4][VRC_ADDRSTR];
+	static int next;
+
+	next = (next + 1) % 4;
+	return sa ? vrc_sockaddr_str(sa, buf[next]) : "(null)";
+}
+
+static void hint_addr(void **addr, size_t *len, const char *ip, uint16_t port)
+{
+	union vrc_sockaddr sa = { 0 };
+
+	sa.sa.sa_family = strchr(ip, ':') ? AF_INET6 : AF_INET;
+	inet_pton(sa.sa.sa_family, ip,
+		  strchr(ip, ':') ? (void *)&sa.in6.sin6_addr :
+				    (void *)&sa.in.sin_addr);
+	vrc_sockaddr_set_port(&sa.sa, port);
+	cr_assert(vrc_info_set_addr(addr, len, &sa.sa));
+}
+
+static void says(const char *words)
+{
+	cr_assert(strstr(fake.log, words), "no \"%s\" in: %s", words, fake.log);
+}
+
+Test(addr, all_of_softverbs_loopback_last)
+{
+	static const char *const want[] = { "192.0.2.2:0", "[fd00::2]:0",
+					    "[fe80::2%2]:0", "127.0.0.1:0",
+					    "[::1]:0" };
+	const struct fi_info *i;
+	size_t n = 0;
+
+	fake_plain_host();
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(fake.warns, 0);
+	says("using softverbs0 (softverbs; no usable RDMA device");
+	cr_assert_eq(count(), ARRAY_SIZE(want));
+	for (i = info; i; i = i->next, n++) {
+		cr_assert_str_eq(str(i->src_addr), want[n]);
+		cr_assert_null(i->dest_addr);
+		cr_assert_eq(i->addr_format, strchr(want[n], '[') ?
+						     FI_SOCKADDR_IN6 :
+						     FI_SOCKADDR_IN);
+		cr_assert_eq(i->src_addrlen, strchr(want[n], '[') ? 28 : 16);
+	}
+	cr_assert_eq(info->caps & VRC_SECONDARY_CAPS, VRC_SECONDARY_CAPS);
+	for (i = info; i->next; i = i->next)
+		;
+	cr_assert_eq(i->caps & VRC_SECONDARY_CAPS, FI_LOCAL_COMM);
+	cr_assert_str_eq(i->fabric_attr->name, "::1/128");
+	/* Only told once. */
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(fake.infos, 0, "%s", fake.log);
+}
+
+Test(addr, remote_comm_is_not_on_loopback)
+{
+	fake_plain_host();
+	hints->caps = FI_MSG | FI_REMOTE_COMM;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 3);
+	cr_assert_eq(ask("127.0.0.1", NULL, FI_SOURCE), -FI_ENODATA);
+	says("FI_REMOTE_COMM");
+}
+
+Test(addr, hardware_first_and_alone)
+{
+	fake_roce_host();
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 2);
+	cr_assert_str_eq(info->domain_attr->name, "roce0");
+	cr_assert_str_eq(str(info->src_addr), "10.7.0.1:0");
+	cr_assert_str_eq(info->next->fabric_attr->name, "fd00:7::/64");
+	says("using roce0 (rdma-core; eth1 10.7.0.1, eth1 [fd00:7::1])");
+	/* softverbs is still there for infos of an earlier day. */
+	struct vrc_dev *dev = vrc_dev_get("softverbs0");
+	cr_assert_not_null(dev);
+	vrc_dev_put(dev);
+	cr_assert_null(vrc_dev_get("roce1"));
+}
+
+Test(addr, softverbs_always_comes_after)
+{
+	vrc_params.softverbs = VRC_SOFTVERBS_ALWAYS;
+	fake_roce_host();
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 7);
+	cr_assert_str_eq(info->next->domain_attr->name, "roce0");
+	cr_assert_str_eq(info->next->next->domain_attr->name, "softverbs0");
+	cr_assert_eq(ask("127.0.0.1", NULL, FI_SOURCE), 0);
+}
+
+Test(addr, softverbs_never)
+{
+	vrc_params.softverbs = VRC_SOFTVERBS_NEVER;
+	fake_plain_host();
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	cr_assert_eq(fake.warns, 1);
+	cr_assert_eq(fake.infos, 0, "%s", fake.log);
+	says("FI_VRC_SOFTVERBS=never");
+	cr_assert_null(vrc_dev_get("softverbs0"));
+	/* Case 125: a line at most where nobody asked. */
+	free(hints->fabric_attr->prov_name);
+	hints->fabric_attr->prov_name = NULL;
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	cr_assert_eq(fake.warns, 0);
+	cr_assert_eq(fake.infos, 1);
+}
+
+/* Cases 6 and 7. */
+Test(addr, ip_without_device)
+{
+	fake_roce_host();
+	cr_assert_eq(ask("192.0.2.2", NULL, FI_SOURCE), -FI_ENODATA);
+	cr_assert_eq(fake.warns, 1);
+	says("192.0.2.2 has no RDMA device");
+	says("10.7.0.1 (eth1, roce0), [fd00:7::1] (eth1, roce0)");
+	cr_assert_eq(ask("127.0.0.1", "7471", FI_SOURCE), -FI_ENODATA);
+	says("FI_VRC_SOFTVERBS=always");
+	cr_assert_eq(ask("192.0.2.9", "7471", 0), -FI_ENODATA);
+	says("192.0.2.2 (the way to 192.0.2.9:7471) has no RDMA device");
+}
+
+Test(addr, source_given)
+{
+	fake_plain_host();
+	cr_assert_eq(ask("127.0.0.1", "7471", FI_SOURCE), 0);
+	cr_assert_eq(count(), 1);
+	cr_assert_str_eq(str(info->src_addr), "127.0.0.1:7471");
+	cr_assert_str_eq(info->fabric_attr->name, "127.0.0.0/8");
+	cr_assert_null(info->dest_addr);
+	cr_assert_eq(ask("192.0.2.2", NULL, FI_SOURCE | FI_NUMERICHOST), 0);
+	cr_assert_str_eq(str(info->src_addr), "192.0.2.2:0");
+	/* By hints. */
+	hint_addr(&hints->src_addr, &hints->src_addrlen, "fd00::2", 99);
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 1);
+	cr_assert_str_eq(str(info->src_addr), "[fd00::2]:99");
+	/* Ignored with FI_SOURCE, as fi_getinfo(3) says. */
+	cr_assert_eq(ask("192.0.2.2", NULL, FI_SOURCE), 0);
+	cr_assert_str_eq(str(info->src_addr), "192.0.2.2:0");
+}
+
+Test(addr, source_and_destination)
+{
+	fake_plain_host();
+	cr_assert_eq(ask("192.0.2.9", "7471", 0), 0);
+	cr_assert_eq(count(), 1);
+	cr_assert_str_eq(str(info->src_addr), "192.0.2.2:0");
+	cr_assert_str_eq(str(info->dest_addr), "192.0.2.9:7471");
+	cr_assert_eq(info->dest_addrlen, 16);
+	cr_assert_eq(ask("::1", "7471", 0), 0);
+	cr_assert_str_eq(str(info->src_addr), "[::1]:0");
+	cr_assert_str_eq(str(info->dest_addr), "[::1]:7471");
+	/* hints->src_addr keeps its port. */
+	hint_addr(&hints->src_addr, &hints->src_addrlen, "192.0.2.2", 1234);
+	cr_assert_eq(ask("127.0.0.1", "7471", 0), 0);
+	cr_assert_str_eq(str(info->src_addr), "192.0.2.2:1234");
+	cr_assert_str_eq(str(info->dest_addr), "127.0.0.1:7471");
+	/* Both by hints. */
+	hint_addr(&hints->dest_addr, &hints->dest_addrlen, "192.0.2.9", 5);
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_str_eq(str(info->src_addr), "192.0.2.2:1234");
+	cr_assert_str_eq(str(info->dest_addr), "192.0.2.9:5");
+	/* The destination of the hints goes with FI_SOURCE. */
+	cr_assert_eq(ask("127.0.0.1", "8", FI_SOURCE), 0);
+	cr_assert_str_eq(str(info->src_addr), "127.0.0.1:8");
+	cr_assert_str_eq(str(info->dest_addr), "192.0.2.9:5");
+	/* Families that cannot meet. */
+	cr_assert_eq(ask("::1", "7471", 0), -FI_ENODATA);
+	says("different families");
+}
+
+Test(addr, no_route)
+{
+	fake_plain_host();
+	fake_route("203.0.113.1", NULL);
+	cr_assert_eq(ask("203.0.113.1", "1", 0), -FI_ENODATA);
+	says("no route to 203.0.113.1:1");
+}
+
+Test(addr, unresolvable)
+{
+	fake_plain_host();
+	cr_assert_eq(ask("300.1.1.1", NULL, FI_SOURCE | FI_NUMERICHOST),
+		     -FI_ENODATA);
+	says("300.1.1.1 cannot be resolved");
+	cr_assert_eq(ask("127.0.0.1", "no such service", 0), -FI_ENODATA);
+	cr_assert_eq(fake.looks, 0, "the devices need not be looked at");
+}
+
+Test(addr, wildcard)
+{
+	fake_plain_host();
+	/* A server that says nothing: IPv4 and IPv6 in one. */
+	cr_assert_eq(ask(NULL, "9228", FI_SOURCE), 0);
+	cr_assert_eq(count(), 1);
+	cr_assert_str_eq(str(info->src_addr), "0.0.0.0:9228");
+	cr_assert_eq(info->addr_format, FI_SOCKADDR);
+	cr_assert_str_eq(info->domain_attr->name, "softverbs0");
+	cr_assert_str_eq(info->fabric_attr->name, "192.0.2.0/24");
+	cr_assert_eq(info->caps & VRC_SECONDARY_CAPS, VRC_SECONDARY_CAPS);
+	/* ofi_rxm has to know how long an address is. */
+	cr_assert_eq(ask(NULL, "9228", FI_SOURCE | 1ULL << 59), 0);
+	cr_assert_eq(info->addr_format, FI_SOCKADDR_IN);
+	/* Families that were asked. */
+	cr_assert_eq(ask("0.0.0.0", "9228", FI_SOURCE), 0);
+	cr_assert_eq(info->addr_format, FI_SOCKADDR_IN);
+	cr_assert_eq(ask("::", "9228", FI_SOURCE), 0);
+	cr_assert_str_eq(str(info->src_addr), "[::]:9228");
+	cr_assert_eq(info->addr_format, FI_SOCKADDR_IN6);
+	hints->addr_format = FI_SOCKADDR_IN;
+	cr_assert_eq(ask(NULL, "9228", FI_SOURCE), 0);
+	cr_assert_eq(info->addr_format, FI_SOCKADDR_IN);
+	hints->addr_format = FI_SOCKADDR_IN6;
+	cr_assert_eq(ask(NULL, "9228", FI_SOURCE), 0);
+	cr_assert_str_eq(str(info->src_addr), "[::]:9228");
+	cr_assert_str_eq(info->fabric_attr->name, "fd00::/64");
+	/* A wildcard in the hints keeps its family. */
+	hints->addr_format = FI_FORMAT_UNSPEC;
+	hint_addr(&hints->src_addr, &hints->src_addrlen, "::", 7);
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_str_eq(str(info->src_addr), "[::]:7");
+}
+
+Test(addr, formats)
+{
+	fake_plain_host();
+	hints->addr_format = FI_SOCKADDR;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 5);
+	for (const struct fi_info *i = info; i; i = i->next)
+		cr_assert_eq(i->addr_format, FI_SOCKADDR);
+	hints->addr_format = FI_SOCKADDR_IN6;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 3);
+	for (const struct fi_info *i = info; i; i = i->next)
+		cr_assert_eq(i->addr_format, FI_SOCKADDR_IN6);
+	cr_assert_eq(ask("127.0.0.1", NULL, FI_SOURCE), -FI_ENODATA);
+	hints->addr_format = VRC_SOCKADDR_IP;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(info->addr_format, FI_SOCKADDR_IN);
+	hints->addr_format = FI_SOCKADDR_IB;
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("FI_SOCKADDR_IB");
+	hints->addr_format = 0xdeadbeef;
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+}
+
+Test(addr, garbage_addresses)
+{
+	uint8_t *bytes = calloc(1, 3);
+
+	fake_plain_host();
+	hints->src_addr = bytes;
+	bytes[0] = AF_INET;
+	for (hints->src_addrlen = 0; hints->src_addrlen <= 3;
+	     hints->src_addrlen++) {
+		cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+		says("src_addr");
+	}
+	hint_addr(&hints->src_addr, &hints->src_addrlen, "fd00::2", 0);
+	hints->addr_format = FI_SOCKADDR_IN;
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("addr_format");
+}
+
+/* Case 120. */
+Test(addr, two_devices)
+{
+	struct fake_device *second;
+
+	fake_roce_host();
+	second = fake_add_roce("roce1");
+	fake_ifaddr("eth2", "10.8.0.1", 24, IFF_UP);
+	fake_bind(second, "10.8.0.1", 1);
+	second->attr.max_qp_wr = 100;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 3);
+	cr_assert_str_eq(info->domain_attr->name, "roce0");
+
+	cr_assert_eq(ask("10.8.0.1", NULL, FI_SOURCE), 0);
+	cr_assert_str_eq(info->domain_attr->name, "roce1");
+
+	hints->domain_attr->name = strdup("roce1");
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 1);
+	cr_assert_str_eq(str(info->src_addr), "10.8.0.1:0");
+	free(hints->domain_attr->name);
+	hints->domain_attr->name = strdup("roce2");
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("domain_attr->name: is roce2, and there is roce0");
+	free(hints->domain_attr->name);
+	hints->domain_attr->name = NULL;
+
+	hints->fabric_attr->name = strdup("10.8.0.0/24");
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 1);
+	cr_assert_str_eq(info->domain_attr->name, "roce1");
+	cr_assert_eq(ask(NULL, "1", FI_SOURCE), 0);
+	cr_assert_eq(count(), 1);
+	free(hints->fabric_attr->name);
+	hints->fabric_attr->name = NULL;
+
+	/* A hint that only one of them can keep. */
+	hints->tx_attr->size = 1000;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 2);
+	says("tx_attr->size: is 1000, and roce1 has at most 98");
+	cr_assert_eq(fake.warns, 0);
+}
+
+/* The faster one first, however they are listed. */
+Test(addr, faster_first)
+{
+	struct fake_device *second;
+
+	fake_roce_host();
+	second = fake_add_roce("roce1");
+	second->port[0].active_speed = 64;
+	fake_ifaddr("eth2", "10.8.0.1", 24, IFF_UP);
+	fake_bind(second, "10.8.0.1", 1);
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_str_eq(info->domain_attr->name, "roce1");
+}
+
+/* The route says one device, the caller the other on the same net. */
+Test(addr, destination_through_the_other_device)
+{
+	struct fake_device *second;
+
+	fake_roce_host();
+	second = fake_add_roce("roce1");
+	fake_ifaddr("eth2", "10.7.0.2", 24, IFF_UP);
+	fake_bind(second, "10.7.0.2", 1);
+	hints->domain_attr->name = strdup("roce1");
+	cr_assert_eq(ask("10.7.0.9", "5", 0), 0);
+	cr_assert_eq(count(), 1);
+	cr_assert_str_eq(str(info->src_addr), "10.7.0.2:0");
+	cr_assert_str_eq(str(info->dest_addr), "10.7.0.9:5");
+}
+
+Test(addr, dead_port)
+{
+	struct fake_device *dev = fake_roce_host();
+
+	dev->attr.phys_port_cnt = 2;
+	dev->port[0].state = IBV_PORT_DOWN;
+	fake_ifaddr("eth2", "10.8.0.1", 24, IFF_UP);
+	fake_bind(dev, "10.8.0.1", 2);
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 1);
+	cr_assert_str_eq(str(info->src_addr), "10.8.0.1:0");
+	says("roce0 port 1 (eth1, 10.7.0.1:0) is down, not active");
+
+	dev->port[1].state = IBV_PORT_INIT;
+	vrc_params.softverbs = VRC_SOFTVERBS_NEVER;
+	vrc_dev_forget();
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("roce0 port 2 (eth2, 10.8.0.1:0) is initializing, not active");
+	cr_assert_eq(fake.warns, 1);
+}
+
+/* A dead port's device leaves its place to softverbs. */
+Test(addr, dead_hardware_falls_back)
+{
+	struct fake_device *dev = fake_roce_host();
+
+	dev->port[0].state = IBV_PORT_DOWN;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_str_eq(info->domain_attr->name, "softverbs0");
+	says("roce0 port 1");
+}
+
+Test(addr, devices_that_fail)
+{
+	struct fake_device *dev = fake_roce_host();
+
+	dev->open_errno = EACCES;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_str_eq(info->domain_attr->name, "softverbs0");
+	says("roce0: cannot be opened: Permission denied");
+	dev->open_errno = 0;
+	dev->addr[0].port_num = 3;
+	dev->addr[1].port_num = 0;
+	vrc_dev_forget();
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_str_eq(info->domain_attr->name, "softverbs0");
+	fake.no_rdma_cm = true;
+	vrc_dev_forget();
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("no rdma_cm");
+}
+
+/* Cases 3 and 10: a bond, and plain InfiniBand with its one GID. */
+Test(addr, bond_and_ib)
+{
+	struct fake_device *bond = fake_add_roce("mlx5_bond_0");
+	struct fake_device *ib = fake_add_ib("mlx5_2");
+
+	fake_ifaddr("bond0", "10.9.0.1", 16, IFF_UP);
+	fake_ifaddr("bond0:1", "10.9.0.2", 16, IFF_UP);
+	fake_ifaddr("ib0", "10.10.0.1", 16, IFF_UP);
+	fake_bind(bond, "10.9.0.1", 1);
+	fake_bind(bond, "10.9.0.2", 1);
+	fake_bind(ib, "10.10.0.1", 1);
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 3);
+	cr_assert_str_eq(info->fabric_attr->name, "10.9.0.0/16");
+	cr_assert_str_eq(info->next->next->domain_attr->name, "mlx5_2");
+	cr_assert_str_eq(info->next->next->nic->link_attr->network_type,
+			 "InfiniBand");
+	vrc_params.iface = (char *)(uintptr_t)"bond0";
+	vrc_dev_forget();
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 2);
+	says("mlx5_2: no usable IP address on FI_VRC_IFACE=bond0");
+	vrc_params.iface = NULL;
+	vrc_params.device = (char *)(uintptr_t)"mlx5_2";
+	vrc_dev_forget();
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(count(), 1);
+	cr_assert_str_eq(info->domain_attr->name, "mlx5_2");
+}
+
+/* Case 110. */
+Test(addr, iwarp)
+{
+	struct fake_device *dev = fake_add_iwarp("siw0");
+
+	fake_ifaddr("eth0", "10.1.0.1", 24, IFF_UP);
+	fake_bind(dev, "10.1.0.1", 1);
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(info->ep_attr->protocol, FI_PROTO_IWARP);
+	hints->mode = FI_RX_CQ_DATA;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(info->domain_attr->cq_data_size, 0);
+	cr_assert_eq(info->mode | info->rx_attr->mode, 0);
+	hints->domain_attr->cq_data_size = 4;
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("domain_attr->cq_data_size: is 4, and siw0 has at most 0");
+	hints->domain_attr->cq_data_size = 0;
+	hints->tx_attr->op_flags = FI_TRANSMIT_COMPLETE;
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("FI_TRANSMIT_COMPLETE");
+}
+
+/* The list is kept for a while; addresses are noticed at once. */
+Test(addr, cache)
+{
+	struct fake_device *dev = fake_roce_host();
+	int looks;
+
+	for (int i = 0; i < 100; i++)
+		cr_assert_eq(ask(NULL, NULL, 0), 0);
+	looks = fake.looks;
+	cr_assert_leq(looks, 2);
+	fake_ifaddr("eth3", "10.11.0.1", 24, IFF_UP);
+	fake_bind(dev, "10.11.0.1", 1);
+	cr_assert_eq(ask("10.11.0.1", NULL, FI_SOURCE), 0);
+	dev->gone = true;
+	cr_assert_eq(ask(NULL, NULL, 1ULL << 35 /* FI_RESCAN */), 0);
+	cr_assert_str_eq(info->domain_attr->name, "softverbs0");
+}
+
+static void *getinfo_thread(void *arg)
+{
+	struct fi_info *list;
+
+	for (int i = 0; i < 200; i++) {
+		list = NULL;
+		if (vrc_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &list))
+			return (void *)(uintptr_t)"failed";
+		fi_freeinfo(list);
+		if (i % 50 == 0)
+			vrc_dev_forget();
+	}
+	return NULL;
+}
+
+Test(addr, threads)
+{
+	pthread_t thread[4];
+	void *result;
+
+	fake_plain_host();
+	for (int i = 0; i < 4; i++)
+		pthread_create(&thread[i], NULL, getinfo_thread, NULL);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(thread[i], &result);
+		cr_assert_null(result);
+	}
+}
+
+Test(addr, nic)
+{
+	struct fi_info *copy;
+	char text[8192];
+
+	fake_roce_host();
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	copy = fi_dupinfo(info);
+	fi_freeinfo(info);
+	info = copy;
+	cr_assert_str_eq(copy->nic->device_attr->name, "roce0");
+	cr_assert_str_eq(copy->nic->device_attr->firmware, "1.2.3");
+	cr_assert_str_eq(copy->nic->device_attr->vendor_id, "0x02c9");
+	cr_assert_eq(copy->nic->link_attr->mtu, 1024);
+	cr_assert_eq(copy->nic->link_attr->speed, 100000000000);
+	cr_assert_eq(copy->nic->link_attr->state, FI_LINK_UP);
+	cr_assert_str_eq(copy->nic->link_attr->network_type, "Ethernet");
+	fi_tostr_r(text, sizeof(text), copy, FI_TYPE_INFO);
+	cr_assert(strstr(text, "firmware: 1.2.3"), "%s", text);
+	/* As a filter. */
+	hints->nic = NULL;
+	fi_control(&copy->nic->fid, FI_DUP, &hints->nic);
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	snprintf(hints->nic->device_attr->name, 64, "other");
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("nic->device_attr->name: is other");
+}
+
+Test(addr, nic_ops)
+{
+	struct fid *fid;
+
+	fake_roce_host();
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	fid = &info->nic->fid;
+	cr_assert_eq(fid->fclass, FI_CLASS_NIC);
+	cr_assert_eq(fid->ops->bind(fid, fid, 0), -FI_ENOSYS);
+	cr_assert_eq(fid->ops->control(fid, FI_ALIAS, NULL), -FI_ENOSYS);
+	cr_assert_eq(fid->ops->ops_open(fid, "x", 0, NULL, NULL), -FI_ENOSYS);
+	cr_assert_eq(fid->ops->ops_set(fid, "x", 0, NULL, NULL), -FI_ENOSYS);
+}
+
+/* A wildcard listener's connection, on a lesser device. */
+Test(addr, connreq)
+{
+	struct fake_device *small;
+	struct fi_info *pep, *req;
+	struct vrc_dev *dev;
+	union vrc_sockaddr src = { 0 }, dst = { 0 };
+
+	fake_roce_host();
+	small = fake_add_iwarp("siw0");
+	small->attr.max_qp_wr = 52;
+	fake_ifaddr("eth2", "10.8.0.1", 24, IFF_UP);
+	fake_bind(small, "10.8.0.1", 1);
+	hints->mode = FI_RX_CQ_DATA;
+	hints->domain_attr->threading = FI_THREAD_DOMAIN;
+	hints->caps = FI_MSG;
+	cr_assert_eq(ask(NULL, "7471", FI_SOURCE), 0);
+	pep = info;
+	pep->fabric_attr->prov_name = strdup("vrc");
+	pep->fabric_attr->api_version = FI_VERSION(1, 9);
+
+	dev = vrc_dev_get("siw0");
+	cr_assert_not_null(dev);
+	/* As a dual-stack listener shows it. */
+	src.in6.sin6_family = AF_INET6;
+	inet_pton(AF_INET6, "::ffff:10.8.0.1", &src.in6.sin6_addr);
+	src.in6.sin6_port = htons(7471);
+	dst = src;
+	dst.in6.sin6_addr.s6_addr[15] = 9;
+	dst.in6.sin6_port = htons(50000);
+	req = vrc_info_for_connreq(dev, pep, &src.sa, &dst.sa);
+	vrc_dev_put(dev);
+	cr_assert_not_null(req);
+	cr_assert_str_eq(req->domain_attr->name, "siw0");
+	cr_assert_str_eq(str(req->src_addr), "10.8.0.1:7471");
+	cr_assert_str_eq(str(req->dest_addr), "10.8.0.9:50000");
+	cr_assert_eq(req->tx_attr->size, 50);
+	cr_assert_eq(req->ep_attr->protocol, FI_PROTO_IWARP);
+	cr_assert_eq(req->domain_attr->cq_data_size, 0);
+	cr_assert_eq(req->rx_attr->mode, 0);
+	cr_assert_eq(req->domain_attr->threading, FI_THREAD_DOMAIN);
+	cr_assert_eq(req->domain_attr->mr_mode, pep->domain_attr->mr_mode);
+	cr_assert_eq(req->caps & VRC_PRIMARY_CAPS, FI_MSG | FI_SEND | FI_RECV);
+	cr_assert_str_eq(req->nic->device_attr->name, "siw0");
+	cr_assert_str_eq(req->fabric_attr->prov_name, "vrc");
+	cr_assert_str_eq(req->fabric_attr->name, pep->fabric_attr->name);
+	cr_assert_eq(req->fabric_attr->api_version, FI_VERSION(1, 9));
+	fi_freeinfo(req);
+
+	/* The same device keeps what was negotiated. */
+	dev = vrc_dev_get("roce0");
+	req = vrc_info_for_connreq(dev, pep, &src.sa, &dst.sa);
+	vrc_dev_put(dev);
+	cr_assert_eq(req->rx_attr->mode, FI_RX_CQ_DATA);
+	cr_assert_eq(req->mode, FI_RX_CQ_DATA);
+	cr_assert_eq(req->domain_attr->cq_data_size, 4);
+	cr_assert_eq(req->tx_attr->size, pep->tx_attr->size);
+	fi_freeinfo(req);
+}
+
+Test(addr, address_string)
+{
+	fake_plain_host();
+	cr_assert_eq(ask("fi_sockaddr_in://127.0.0.1:7471", NULL, FI_SOURCE), 0);
+	cr_assert_str_eq(str(info->src_addr), "127.0.0.1:7471");
+	cr_assert_eq(ask("fi_sockaddr_in6://[::1]:80/x?qos=3", NULL, FI_SOURCE),
+		     0);
+	cr_assert_str_eq(str(info->src_addr), "[::1]:80");
+	cr_assert_eq(ask("fi_sockaddr://192.0.2.9:5", NULL, 0), 0);
+	cr_assert_str_eq(str(info->dest_addr), "192.0.2.9:5");
+	cr_assert_eq(ask("fi_sockaddr://[::1]", NULL, FI_SOURCE), 0);
+	cr_assert_str_eq(str(info->src_addr), "[::1]:0");
+	cr_assert_eq(ask("fi_sockaddr_in://127.0.0.1", "5", FI_SOURCE),
+		     -FI_ENODATA);
+	says("service");
+	cr_assert_eq(ask("fi_sockaddr_in://[", NULL, FI_SOURCE), -FI_ENODATA);
+	cr_assert_eq(ask("fi_sockaddr_in6://127.0.0.1:1", NULL, FI_SOURCE),
+		     -FI_ENODATA);
+	cr_assert_eq(ask("fi_sockaddr_in://", NULL, FI_SOURCE), -FI_ENODATA);
+	hints->addr_format = FI_SOCKADDR_IN6;
+	cr_assert_eq(ask("fi_sockaddr_in://127.0.0.1:1", NULL, FI_SOURCE),
+		     -FI_ENODATA);
+}
+
+/* Case 14. */
+Test(addr, gid_index_beyond_the_table)
+{
+	fake_roce_host();
+	vrc_params.gid_index = 7;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	vrc_params.gid_index = 999;
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("FI_VRC_GID_INDEX: is 999, and port 1 of roce0 has 8 GIDs");
+	cr_assert_eq(fake.warns, 1);
+}
+
+/* More addresses than a line holds: whole ones, and a sign of more. */
+Test(addr, many_addresses)
+{
+	static char ip[8][16];
+	struct fake_device *dev = fake_roce_host();
+
+	for (int i = 0; i < 5; i++) {
+		snprintf(ip[i], sizeof(ip[i]), "10.100.100.10%d", i);
+		fake_ifaddr("eth1", ip[i], 24, IFF_UP);
+		fake_bind(dev, ip[i], 1);
+	}
+	cr_assert_eq(ask("192.0.2.2", NULL, FI_SOURCE), -FI_ENODATA);
+	says(", ...\n");
+}
+
+/* Case 92: the entry stays, and the limit is named. */
+Test(addr, small_memlock)
+{
+	struct __user_cap_header_struct head = {
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+	struct rlimit limit = { 64 << 10, 64 << 10 };
+
+	cr_assert_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+	cr_assert_eq(syscall(SYS_capget, &head, data), 0);
+	data[0].effective &= ~(1u << CAP_IPC_LOCK);
+	cr_assert_eq(syscall(SYS_capset, &head, data), 0);
+	fake_roce_host();
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(fake.warns, 1);
+	says("roce0: only 64 KiB of memory may be locked (RLIMIT_MEMLOCK)");
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(fake.warns, 0);
+}
+
+static int sweep_ask(void)
+{
+	int ret = ask("10.7.0.9", "5", 0);
+
+	cr_assert((ret == 0) == (info != NULL));
+	return ret;
+}
+
+/* Whichever allocation fails: -FI_ENOMEM or an answer, and nothing is left. */
+Test(addr, every_allocation_fails)
+{
+	int n, ret;
+
+	vrc_params.softverbs = VRC_SOFTVERBS_ALWAYS;
+	fake_roce_host();
+	for (n = 0;; n++) {
+		vrc_dev_forget();
+		fake.fail_alloc = n;
+		ret = sweep_ask();
+		if (fake.fail_alloc >= 0)
+			break;
+		cr_assert_eq(ret, -FI_ENOMEM, "%d: %d", n, ret);
+		cr_assert_eq(fake.contexts | fake.ids | fake.channels |
+				     fake.lists, 0, "at %d", n);
+	}
+	cr_assert_eq(ret, 0);
+	cr_assert_gt(n, 10);
+	fake.fail_alloc = -1;
+}
+
+/* Whichever verb fails: never fatal, and nothing is left open. */
+Test(addr, every_verb_fails)
+{
+	int n, ret;
+
+	vrc_params.softverbs = VRC_SOFTVERBS_ALWAYS;
+	fake_roce_host();
+	for (n = 0;; n++) {
+		vrc_dev_forget();
+		fake.fail_verb = n;
+		ret = sweep_ask();
+		if (fake.fail_verb >= 0)
+			break;
+		cr_assert(ret == 0 || ret == -FI_ENODATA || ret == -FI_EIO,
+			  "%d: %d", n, ret);
+		cr_assert_eq(fake.contexts | fake.ids | fake.channels |
+				     fake.lists, 0, "at %d", n);
+	}
+	cr_assert_eq(ret, 0);
+	cr_assert_gt(n, 10);
+}
+
+Test(addr, sockaddr_helpers)
+{
+	union vrc_sockaddr a = { 0 }, b = { 0 }, out;
+	size_t len;
+
+	a.in.sin_family = AF_INET;
+	cr_assert(vrc_sockaddr_is_any(&a.sa));
+	vrc_sockaddr_set_port(&a.sa, 80);
+	cr_assert_eq(vrc_sockaddr_port(&a.sa), 80);
+	b.in6.sin6_family = AF_INET6;
+	cr_assert(vrc_sockaddr_is_any(&b.sa));
+	cr_assert_not(vrc_sockaddr_same_ip(&a.sa, &b.sa));
+	b.in6.sin6_addr.s6_addr[15] = 1;
+	cr_assert(vrc_sockaddr_is_loopback(&b.sa));
+
+	len = 0;
+	cr_assert_eq(vrc_sockaddr_copy_out(&a.sa, NULL, &len), -FI_ETOOSMALL);
+	cr_assert_eq(len, 16);
+	len = 4;
+	memset(&out, 0xaa, sizeof(out));
+	cr_assert_eq(vrc_sockaddr_copy_out(&a.sa, &out, &len), -FI_ETOOSMALL);
+	cr_assert_eq(((uint8_t *)&out)[4], 0xaa);
+	len = sizeof(out);
+	cr_assert_eq(vrc_sockaddr_copy_out(&b.sa, &out, &len), 0);
+	cr_assert_eq(len, 28);
+	cr_assert(vrc_sockaddr_same_ip(&b.sa, &out.sa));
+	a.sa.sa_family = AF_UNIX;
+	cr_assert_eq(vrc_sockaddr_len(&a.sa), 0);
+	cr_assert_not(vrc_sockaddr_is_any(&a.sa));
+}
