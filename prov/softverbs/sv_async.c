@@ -94,6 +94,10 @@ int sv_get_async_event(struct ibv_context *context,
 	struct sv_ctx *ctx = sv_ctx(context);
 	struct sv_async *async;
 
+	if (sv_ctx_dead(context)) {
+		errno = ENODEV;
+		return -1;
+	}
 	for (;;) {
 		lock_take(&ctx->lock);
 		async = async_pop(ctx);

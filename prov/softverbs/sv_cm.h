@@ -59,8 +59,10 @@ enum {
 	SV_CM_REJ_CONSUMER = 28,
 
 	SV_CM_REQUEST_MS = 5000,	/* accepted, no request yet */
-	SV_CM_REPLY_MS = 10000,		/* connect to reply */
-	SV_CM_HANDOVER_MS = 5000,	/* reply to link */
+	/* connect to reply: the peer's application may take its time, as it
+	 * may on RoCE, where 16 tries of 4.3 s are made */
+	SV_CM_REPLY_MS = 68000,
+	SV_CM_HANDOVER_MS = 20000,	/* reply to link */
 	SV_CM_READY_MS = 30000,		/* link to the peer's establish */
 	SV_CM_DREQ_MS = 1000,		/* disconnect to its answer */
 	SV_CM_TIMEWAIT_MS = 1000,

@@ -4,6 +4,7 @@
  * becomes of it all in a child of fork().
  */
 #include "sv_int.h"
+#include "sv_engine.h"
 
 #include <errno.h>
 #include <sys/resource.h>
@@ -13,6 +14,7 @@ static struct lock core_lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct list contexts = { &contexts, &contexts }; /* core_lock */
 static uint8_t identity[16]; /* core_lock; constant once started */
 static bool started; /* core_lock */
+static bool atfork; /* core_lock; a child inherits the handlers */
 
 /* Each connection takes a few descriptors, and the soft limit is often 1024. */
 static void raise_fd_limit(void)
@@ -25,20 +27,45 @@ static void raise_fd_limit(void)
 	setrlimit(RLIMIT_NOFILE, &lim);
 }
 
+static void fork_prepare(void)
+{
+	lock_take(&core_lock);
+	sv_link_fork_prepare();
+}
+
+static void fork_parent(void)
+{
+	sv_link_fork_parent();
+	lock_drop(&core_lock);
+}
+
+/* The connection manager, if in use, calls both as well: that is all right. */
+static void fork_child(void)
+{
+	sv_engine_fork_child();
+	sv_core_fork_child();
+}
+
 /* Positive errno. */
 int sv_core_start(void)
 {
 	int err = 0;
 
 	lock_take(&core_lock);
-	if (!started) {
-		err = sv_mr_start();
-		if (!err) {
-			raise_fd_limit();
-			sv_random(identity, sizeof(identity));
-			started = true;
-		}
-	}
+	if (started)
+		goto out;
+	if (!atfork)
+		err = pthread_atfork(fork_prepare, fork_parent, fork_child);
+	if (err)
+		goto out;
+	atfork = true;
+	err = sv_mr_start();
+	if (err)
+		goto out;
+	raise_fd_limit();
+	sv_random(identity, sizeof(identity));
+	started = true;
+out:
 	lock_drop(&core_lock);
 	return err;
 }
@@ -69,10 +96,14 @@ void sv_core_del_ctx(struct sv_ctx *ctx)
  */
 void sv_core_fork_child(void)
 {
+	struct sv_ctx *ctx;
 	struct list *pos;
 
-	list_for_each(pos, &contexts)
-		sv_ops_kill(&list_entry(pos, struct sv_ctx, node)->v);
+	list_for_each(pos, &contexts) {
+		ctx = list_entry(pos, struct sv_ctx, node);
+		ctx->dead = true;
+		sv_ops_kill(&ctx->v);
+	}
 	list_init(&contexts);
 	lock_init(&core_lock);
 	started = false;

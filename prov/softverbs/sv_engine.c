@@ -258,6 +258,20 @@ static int slots_grow(int fd)
 	return 0;
 }
 
+/* Caller holds engine.lock. Returns the generation that was watched last. */
+static uint32_t slot_clear(int fd)
+{
+	struct slot *slot = &engine.slots[fd];
+
+	if (slot->fn) {
+		slot->fn = NULL;
+		slot->arg = NULL;
+		slot->gen++;
+		epoll_ctl(engine.epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	}
+	return slot->gen - 1;
+}
+
 /* Caller holds engine.lock. */
 static int watch_locked(int fd, uint32_t events, sv_engine_fn fn, void *arg)
 {
@@ -269,7 +283,7 @@ static int watch_locked(int fd, uint32_t events, sv_engine_fn fn, void *arg)
 	if (err)
 		return err;
 	slot = &engine.slots[fd];
-	slot->gen++;
+	slot_clear(fd);		/* if it was closed without being unwatched */
 	event.data.u64 = (uint64_t)slot->gen << 32 | (uint32_t)fd;
 	if (epoll_ctl(engine.epoll_fd, EPOLL_CTL_ADD, fd, &event))
 		return errno;
@@ -383,20 +397,18 @@ out:
 	return err;
 }
 
+/*
+ * Waits also for a handler that has unwatched its own descriptor and is still
+ * running: the caller is about to free what it works on.
+ */
 static void unwatch(int fd, bool wait)
 {
-	struct slot *slot;
 	uint32_t gen;
 
 	lock_take(&engine.lock);
-	if (fd < 0 || (size_t)fd >= engine.slot_cnt || !engine.slots[fd].fn)
+	if (fd < 0 || (size_t)fd >= engine.slot_cnt)
 		goto out;
-	slot = &engine.slots[fd];
-	gen = slot->gen++;
-	slot->fn = NULL;
-	slot->arg = NULL;
-	if (engine.epoll_fd >= 0)
-		epoll_ctl(engine.epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+	gen = slot_clear(fd);
 	if (!wait || in_engine())
 		goto out;
 	engine.waiters++;

@@ -110,6 +110,7 @@ struct sv_dev {
 struct sv_ctx {
 	struct sv_dev *dev;
 	struct list node; /* core lock */
+	bool dead; /* inherited by fork(): set before the child runs on */
 	atomic_int users; /* PDs, channels, CQs */
 	struct lock lock; /* guards async_list and reads of async_fd */
 	struct list async_list; /* sv_async.node */
@@ -284,6 +285,12 @@ static inline struct sv_ctx *sv_ctx(struct ibv_context *context)
 	return container_of(context, struct sv_ctx, v.context);
 }
 
+/* In a child of fork() the parent's objects answer ENODEV, without a lock. */
+static inline bool sv_ctx_dead(struct ibv_context *context)
+{
+	return unlikely(sv_ctx(context)->dead);
+}
+
 static inline struct sv_pd *sv_pd(struct ibv_pd *pd)
 {
 	return container_of(pd, struct sv_pd, pd);
@@ -372,7 +379,10 @@ int sv_dev_gid_index(const struct sockaddr *addr);
 void sv_log(const char *fmt, ...) __printf_like(1, 2); /* SOFTVERBS_LOG=1 */
 void sv_random(void *buf, size_t len);
 
-/* sv_core.c. To be called in the child after fork(): no lock is taken. */
+/*
+ * sv_core.c. To be called in the child after fork(): no lock is taken. Does no
+ * harm the second time; sv_core_start() registers it with pthread_atfork() too.
+ */
 void sv_core_fork_child(void);
 
 /* ------------------------------------------------------------------------
@@ -410,6 +420,8 @@ int sv_query_port_len(struct ibv_context *context, uint8_t port_num,
 		      struct ibv_port_attr *attr, size_t len);
 
 /* In a child of fork(): no lock is taken. */
+void sv_link_fork_prepare(void);
+void sv_link_fork_parent(void);
 void sv_device_fork_child(void);
 void sv_lease_fork_child(void);
 void sv_link_fork_child(void);

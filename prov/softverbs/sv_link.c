@@ -343,6 +343,13 @@ void sv_link_enter(struct sv_link *link)
 
 /* ---- taking down ---- */
 
+static void fd_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
 /* Waits until the peer is not copying (value 0: at all), within a bound. */
 static void busy_wait(struct sv_link *link, uint32_t value, uint64_t until_ns)
 {
@@ -394,13 +401,10 @@ void sv_link_close(struct sv_link *link)
 		sv_link_ring_hard(link);
 		busy_wait(link, 0, sv_now_ns() + SV_BUSY_WAIT_MS * 1000000ull);
 	}
-	if (link->sock_fd >= 0)
-		close(link->sock_fd);
-	if (link->peer_bell_fd >= 0)
-		close(link->peer_bell_fd);
-	if (link->own_fd >= 0)
-		close(link->own_fd);
-	close(link->bell_fd);
+	fd_close(&link->sock_fd);
+	fd_close(&link->peer_bell_fd);
+	fd_close(&link->own_fd);
+	fd_close(&link->bell_fd);
 	sv_peer_tbl_put(link->peer_tbl);
 	sv_seg_unmap(link->peer);
 	sv_seg_unmap(link->own);
@@ -413,8 +417,28 @@ void sv_link_destroy(struct sv_link *link)
 	sv_link_close(link);
 }
 
+void sv_link_fork_prepare(void)
+{
+	lock_take(&links_lock);
+}
+
+void sv_link_fork_parent(void)
+{
+	lock_drop(&links_lock);
+}
+
+/* A child that lives on must not keep its parent's connections alive. */
 void sv_link_fork_child(void)
 {
+	struct sv_link *link;
+	struct list *pos;
+
+	list_for_each(pos, &links) {
+		link = list_entry(pos, struct sv_link, node);
+		fd_close(&link->sock_fd);
+		fd_close(&link->bell_fd);
+		fd_close(&link->peer_bell_fd);
+	}
 	lock_init(&links_lock);
 	list_init(&links);
 	sv_shm_fork_child();
@@ -432,20 +456,38 @@ static bool shm_pending(struct sv_link *link)
 	if (atomic_load_explicit(&slot->seq, memory_order_relaxed) ==
 		    next / SV_SLOT_CNT + 1 &&
 	    atomic_load_explicit(&link->rx_on, memory_order_relaxed) &&
-	    !atomic_load_explicit(&link->qp->rq_starved, memory_order_relaxed))
+	    !atomic_load_explicit(&link->qp->rq_starved, memory_order_relaxed)) {
+		__builtin_prefetch((const char *)slot + CACHELINE);
 		return true;
+	}
 	return atomic_load_explicit(&link->peer->head, memory_order_relaxed) !=
 		       atomic_load_explicit(&link->tx_acked,
 					    memory_order_relaxed) ||
 	       atomic_load_explicit(&link->attention, memory_order_relaxed);
 }
 
-static void ring_if_due(struct sv_link *link)
+/*
+ * The fence in a ring has to wait until our stores are out. A receiver that
+ * is being polled, and answers, need not wait for its acknowledgement too: the
+ * answer's ring serves for both, or that of the next poll, or the lease's end.
+ */
+static void ring_if_due(struct sv_link *link, bool may_defer)
 {
-	if (!link->tx_rung)
+	if (!link->tx_rung && !link->ack_rung)
 		return;
+	if (may_defer && !link->tx_rung) {
+		atomic_store_explicit(&link->attention, true,
+				      memory_order_relaxed);
+		return;
+	}
 	link->tx_rung = false;
+	link->ack_rung = false;
 	sv_link_ring(link);
+}
+
+static bool leased(const struct sv_cq *cq)
+{
+	return atomic_load_explicit(&cq->leased, memory_order_relaxed);
 }
 
 static bool cq_overrun(const struct sv_qp *qp)
@@ -457,13 +499,18 @@ static bool cq_overrun(const struct sv_qp *qp)
 static void shm_progress(struct sv_link *link)
 {
 	struct sv_qp *qp = link->qp;
+	bool deferred = link->ack_rung;
 	uint32_t fault;
 
 	sv_rx_drain(link);
 	if (unlikely(link->rd_busy))
 		sv_tx_read_resp(link);
 	sv_tx_acks(link);
-	sv_tx_push(link);
+	if (unlikely(qp->sq.sent != sv_wq_posted(&qp->sq) ||
+		     link->rd_serving ||
+		     atomic_load_explicit(&link->attention,
+					  memory_order_relaxed)))
+		sv_tx_push(link);
 	fault = atomic_load_explicit(&link->own->fault, memory_order_relaxed);
 	if (unlikely(fault)) {
 		atomic_store(&link->own->fault, 0);
@@ -472,14 +519,14 @@ static void shm_progress(struct sv_link *link)
 	if (unlikely(cq_overrun(qp)))
 		sv_qp_error(qp, IBV_EVENT_QP_FATAL);
 	check_peer(link);
-	ring_if_due(link);
+	ring_if_due(link, !deferred && (leased(qp->scq) || leased(qp->rcq)));
 }
 
 static void shm_push(struct sv_link *link)
 {
 	sv_tx_push(link);
 	check_peer(link);
-	ring_if_due(link);
+	ring_if_due(link, false);
 }
 
 static void shm_publish(struct sv_link *link)
@@ -508,11 +555,6 @@ static void shm_publish(struct sv_link *link)
 	sv_link_ring_hard(link);
 }
 
-static bool leased(const struct sv_cq *cq)
-{
-	return atomic_load(&cq->leased);
-}
-
 static bool armed(const struct sv_cq *cq)
 {
 	return atomic_load(&cq->arm) != SV_ARM_NONE;
@@ -521,7 +563,8 @@ static bool armed(const struct sv_cq *cq)
 static void shm_rearm(struct sv_link *link)
 {
 	const struct sv_cq *scq = link->qp->scq, *rcq = link->qp->rcq;
-	bool need = armed(scq) || armed(rcq) || !(leased(scq) || leased(rcq));
+	bool need = armed(scq) || armed(rcq) ||
+		    !(atomic_load(&scq->leased) || atomic_load(&rcq->leased));
 
 	/* seq_cst: before the look that follows. See sv_link_ring(). */
 	atomic_store(&link->own->wake, need);

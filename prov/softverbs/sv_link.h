@@ -30,7 +30,7 @@ enum {
 	SV_EAGER_MAX = 8192, /* longer messages are pulled by the receiver */
 	SV_DATA_SIZE = 128 << 10,
 	SV_RESP_SIZE = 64 << 10,
-	SV_SLICE = 256 << 10, /* direct copy between two looks at the MR */
+	SV_SLICE = 1 << 20, /* direct copy between two looks at the MR */
 	SV_POST_BUDGET = 1 << 20, /* direct copy within one call */
 };
 
@@ -190,7 +190,8 @@ struct sv_link {
 	uint32_t data_acked;
 	uint32_t recvs_sent; /* messages sent that take a receive */
 	bool tx_stop; /* a failed WR waits for its turn to complete */
-	bool tx_rung; /* something new for the peer since the last ring */
+	bool tx_rung; /* a slot or head is new for the peer since the last ring */
+	bool ack_rung; /* the same, head only */
 	bool rd_busy; /* a READ waits for its answer: index rd_wr */
 	uint32_t rd_wr;
 	uint32_t rd_head; /* what own->resp_head says */

@@ -51,7 +51,7 @@ static void rx_publish(struct sv_link *link)
 	if (next == link->rx_published)
 		return;
 	link->rx_published = next;
-	link->tx_rung = true;
+	link->ack_rung = true;
 	atomic_store_explicit(&link->own->head, next, memory_order_release);
 }
 
@@ -348,6 +348,8 @@ void sv_rx_drain(struct sv_link *link)
 					 memory_order_relaxed) !=
 		    atomic_load_explicit(&link->tx_acked, memory_order_relaxed))
 			sv_tx_acks(link);
+		if (unlikely(!sv_link_receives(link)))
+			break;
 		rx = rx_one(link, slot);
 		if (unlikely(rx != RX_NEXT))
 			break;

@@ -136,6 +136,9 @@ static void tx_publish(struct sv_link *link, struct sv_slot *slot)
 	link->tx_rung = true;
 	atomic_store_explicit(&slot->seq, next / SV_SLOT_CNT + 1,
 			      memory_order_release);
+	/* The next one's second line is still with the peer: get it early. */
+	slot = &link->peer->slots[(next + 1) % SV_SLOT_CNT];
+	__builtin_prefetch((char *)slot + CACHELINE, 1);
 }
 
 /* ---- acknowledgements ---- */

@@ -233,7 +233,7 @@ struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	uint32_t key;
 	int err;
 
-	err = access_check(access);
+	err = sv_ctx_dead(pd->context) ? ENODEV : access_check(access);
 	if (!err && (!length || length > SV_MAX_MR_SIZE ||
 		     (uintptr_t)addr + length < (uintptr_t)addr))
 		err = EINVAL;
@@ -281,6 +281,8 @@ int sv_dereg_mr(struct ibv_mr *ibmr)
 	static const struct ibv_mr none;
 	struct sv_mr *mr = sv_mr(ibmr);
 
+	if (sv_ctx_dead(ibmr->context))
+		return ENODEV;
 	lock_take(&mr_lock);
 	mr_publish(&mr_tbl[mr->index], 0, 0, 0, &none);
 	mr_cnt--;

@@ -115,6 +115,10 @@ int sv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ibcq,
 	struct sv_chan *chan = sv_chan(channel);
 	struct sv_cq *cq;
 
+	if (sv_ctx_dead(channel->context)) {
+		errno = ENODEV;
+		return -1;
+	}
 	for (;;) {
 		cq = chan_pop(chan);
 		if (cq)
@@ -225,6 +229,8 @@ int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	uint32_t i, cons, used;
 	size_t cnt;
 
+	if (sv_ctx_dead(ibcq->context))
+		return ENODEV;
 	if (cqe < 1 || cqe > SV_MAX_CQE)
 		return EINVAL;
 	cnt = pow2_at_least(cqe);
@@ -256,6 +262,8 @@ int sv_destroy_cq(struct ibv_cq *ibcq)
 	uint32_t comp_got, async_got;
 	int err;
 
+	if (sv_ctx_dead(ibcq->context))
+		return ENODEV;
 	if (atomic_load(&cq->users))
 		return EBUSY;
 	sv_lease_drop(cq);

@@ -182,7 +182,7 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	void *mem;
 	int err;
 
-	err = init_attr_check(pd, attr);
+	err = sv_ctx_dead(pd->context) ? ENODEV : init_attr_check(pd, attr);
 	if (err)
 		goto err_errno;
 	err = ENOMEM;
@@ -285,6 +285,8 @@ int sv_destroy_qp(struct ibv_qp *ibqp)
 	uint32_t async_got;
 	int err;
 
+	if (sv_ctx_dead(ibqp->context))
+		return ENODEV;
 	table_del(qp);
 	lock_take(&qp->lock);
 	qp->destroyed = true;

@@ -269,6 +269,8 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	struct sv_link *old = NULL;
 	enum ibv_qp_state to;
 
+	if (sv_ctx_dead(ibqp->context))
+		return ENODEV;
 	lock_take(&qp->lock);
 	to = mask & IBV_QP_STATE ? attr->qp_state : qp->attr.qp_state;
 	if ((unsigned int)to >= STATE_CNT || !mask_ok(qp->attr.qp_state, to, mask) ||
@@ -301,6 +303,8 @@ int sv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 {
 	struct sv_qp *qp = sv_qp(ibqp);
 
+	if (sv_ctx_dead(ibqp->context))
+		return ENODEV;
 	lock_take(&qp->lock);
 	*attr = qp->attr;
 	attr->cur_qp_state = qp->attr.qp_state;

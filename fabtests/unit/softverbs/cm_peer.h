@@ -380,7 +380,7 @@ static inline enum ibv_wc_status peer_complete(struct peer *peer)
 /* A message from one end to the other, both in this process. */
 static inline void peer_transfer(struct peer *from, struct peer *to)
 {
-	static unsigned int seed;
+	static _Thread_local unsigned int seed;
 	char fill = (char)++seed;
 
 	memset(from->buf, fill, sizeof(from->buf));

@@ -139,6 +139,36 @@ Test(sv_engine, unwatch_waits_for_the_handler)
 	}
 }
 
+/* A handler that is done with its descriptor, but not yet with its object. */
+static void on_last(void *arg, uint32_t events)
+{
+	struct counter *counter = arg;
+
+	atomic_store(&counter->inside, 1);
+	sv_engine_unwatch(counter->fd);
+	sleep_ms(counter->hold_ms);
+	atomic_fetch_add(&counter->calls, 1);
+	atomic_store(&counter->inside, 0);
+}
+
+Test(sv_engine, unwatch_waits_for_one_that_unwatched_itself)
+{
+	struct counter counter;
+	int i;
+
+	for (i = 0; i < 20; i++) {
+		counter_init(&counter);
+		counter.hold_ms = 20;
+		cr_assert_eq(sv_engine_watch(counter.fd, EPOLLIN, on_last,
+					     &counter), 0);
+		raise_fd(counter.fd);
+		cr_assert(reaches(&counter.inside, 1));
+		sv_engine_unwatch(counter.fd);
+		cr_assert_eq(atomic_load(&counter.calls), 1);
+		close(counter.fd);
+	}
+}
+
 /* Many events at once, and the first handler takes the others off the list. */
 static struct counter pack[16];
 static atomic_int pack_calls;
