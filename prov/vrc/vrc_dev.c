@@ -82,9 +82,8 @@ static const uint8_t *ip_bytes(const struct sockaddr *sa, size_t *cnt)
 	const union vrc_sockaddr *addr = (const void *)sa;
 
 	*cnt = sa->sa_family == AF_INET ? 4 : 16;
-	return sa->sa_family == AF_INET ?
-		       (const uint8_t *)&addr->in.sin_addr :
-		       (const uint8_t *)&addr->in6.sin6_addr;
+	return sa->sa_family == AF_INET ? (const uint8_t *)&addr->in.sin_addr
+					: (const uint8_t *)&addr->in6.sin6_addr;
 }
 
 static uint8_t mask_byte(size_t i, uint8_t prefix)
@@ -171,9 +170,9 @@ static uint64_t describe(const struct vrc_scan *scan, char *buf, size_t len)
 		if (dev->ops->is_softverbs)
 			used += (size_t)snprintf(
 				buf + used, len - used, "; %s",
-				vrc_params.softverbs == VRC_SOFTVERBS_ALWAYS ?
-					"FI_VRC_SOFTVERBS=always" :
-					"no usable RDMA device");
+				vrc_params.softverbs == VRC_SOFTVERBS_ALWAYS
+					? "FI_VRC_SOFTVERBS=always"
+					: "no usable RDMA device");
 		used = min_size(used, len - 1);
 		for (size_t j = 0; j < dev->addr_cnt; j++) {
 			vrc_sockaddr_str(&dev->addrs[j].addr.sa, str);
@@ -385,12 +384,14 @@ void vrc_dev_check_memlock(const struct vrc_dev *dev, bool warn)
 	    limit.rlim_cur == RLIM_INFINITY || !memlock_counts())
 		return;
 	if (warn && limit.rlim_cur < VRC_MEMLOCK_LOW)
-		vrc_warn(CORE, "%s: only %llu KiB of memory may be locked "
+		vrc_warn(CORE,
+			 "%s: only %llu KiB of memory may be locked "
 			 "(RLIMIT_MEMLOCK); queues and registrations of more "
 			 "will fail; raise it with ulimit -l\n",
 			 dev->name, (unsigned long long)limit.rlim_cur / 1024);
 	else
-		vrc_info(CORE, "%s: %llu KiB of memory may be locked "
-			 "(RLIMIT_MEMLOCK)\n", dev->name,
-			 (unsigned long long)limit.rlim_cur / 1024);
+		vrc_info(CORE,
+			 "%s: %llu KiB of memory may be locked "
+			 "(RLIMIT_MEMLOCK)\n",
+			 dev->name, (unsigned long long)limit.rlim_cur / 1024);
 }

@@ -60,13 +60,15 @@ static int addrs_add_hint(struct vrc_query *query, struct vrc_addrs *addrs,
 	if (len < sizeof(sa.sa_family) || !need || len < need) {
 		vrc_whynot_add(&query->why, subject,
 			       "is no IPv4 or IPv6 socket address (family %u, "
-			       "%zu bytes)", sa.sa_family, len);
+			       "%zu bytes)",
+			       sa.sa_family, len);
 		return -FI_ENODATA;
 	}
 	if (!vrc_hints_family_ok(query->hints, &sa)) {
 		vrc_whynot_add(&query->why, subject,
 			       "is of family %u, which is not what addr_format "
-			       "says", sa.sa_family);
+			       "says",
+			       sa.sa_family);
 		return -FI_ENODATA;
 	}
 	addrs_add(addrs, hint);
@@ -94,8 +96,8 @@ static int addrs_resolve(struct vrc_query *query, struct vrc_addrs *addrs,
 				 "%s%s%s cannot be resolved: %s",
 				 node ? node : "", node && service ? ", " : "",
 				 service ? service : "",
-				 err == EAI_SYSTEM ? strerror(errno) :
-						     gai_strerror(err));
+				 err == EAI_SYSTEM ? strerror(errno)
+						   : gai_strerror(err));
 		return -FI_ENODATA;
 	}
 	for (const struct addrinfo *ai = found; ai; ai = ai->ai_next) {
@@ -146,8 +148,8 @@ static int addrs_parse(struct vrc_query *query, struct vrc_addrs *addrs,
 	if (*text == '[') {
 		host++;
 		len = strcspn(host, "]");
-		port = host[len] && host[len + 1] == ':' ? host + len + 1 :
-							   NULL;
+		port = host[len] && host[len + 1] == ':' ? host + len + 1
+							 : NULL;
 		host[len] = '\0';
 	}
 	if (port)
@@ -155,9 +157,10 @@ static int addrs_parse(struct vrc_query *query, struct vrc_addrs *addrs,
 	if (service)
 		vrc_whynot_place(&query->why, "service",
 				 "must be NULL with an address string, and is "
-				 "%s", service);
-	return service ? -FI_ENODATA :
-			 addrs_resolve(query, addrs, *host ? host : NULL,
+				 "%s",
+				 service);
+	return service ? -FI_ENODATA
+		       : addrs_resolve(query, addrs, *host ? host : NULL,
 				       port && *port ? port : NULL, flags,
 				       schemes[i].family);
 }
@@ -172,15 +175,16 @@ int vrc_getaddr(struct vrc_query *query, const char *node, const char *service,
 	if (node)
 		ret = addrs_parse(query, named, node, service, flags);
 	if (ret == -FI_EINVAL)
-		ret = node || service ?
-			      addrs_resolve(query, named, node, service, flags,
-					    vrc_hints_family(hints)) : 0;
+		ret = node || service
+			      ? addrs_resolve(query, named, node, service,
+					      flags, vrc_hints_family(hints))
+			      : 0;
 	if (!ret && hints && named != srcs)
 		ret = addrs_add_hint(query, srcs, "src_addr", hints->src_addr,
 				     hints->src_addrlen);
 	if (!ret && hints && (named != dsts || (!node && !service)))
-		ret = addrs_add_hint(query, dsts, "dest_addr",
-				     hints->dest_addr, hints->dest_addrlen);
+		ret = addrs_add_hint(query, dsts, "dest_addr", hints->dest_addr,
+				     hints->dest_addrlen);
 	return ret;
 }
 
@@ -205,4 +209,3 @@ int vrc_route_src(const struct sockaddr *dst, union vrc_sockaddr *src)
 	close(fd);
 	return err;
 }
-

@@ -127,7 +127,7 @@ static int offer(struct call *call, const struct vrc_dev *dev,
 		fi_freeinfo(info);
 		return -FI_ENOMEM;
 	}
-	vrc_dev_check_memlock(dev, call->query.why.asked);
+	vrc_dev_check_memlock(dev, call->query.why.asked && !call->layered);
 	*call->tail = info;
 	call->tail = &info->next;
 	return 0;
@@ -173,8 +173,8 @@ static const struct vrc_addr *wildcard_addr(const struct call *call,
 					    int family)
 {
 	const struct fi_info *hints = call->query.hints;
-	const char *fabric = hints && hints->fabric_attr ?
-				     hints->fabric_attr->name : NULL;
+	const char *fabric =
+		hints && hints->fabric_attr ? hints->fabric_attr->name : NULL;
 
 	/* Addresses are sorted, IPv4 first and loopback last. */
 	for (const struct vrc_addr *addr = dev->addrs; addr < vrc_addr_end(dev);
@@ -200,8 +200,8 @@ static int offer_wildcard(struct call *call, const struct sockaddr *any)
 			addr = wildcard_addr(call, dev, AF_UNSPEC);
 		if (!addr)
 			continue;
-		src.sa.sa_family = call->any_family ? addr->addr.sa.sa_family :
-						      any->sa_family;
+		src.sa.sa_family = call->any_family ? addr->addr.sa.sa_family
+						    : any->sa_family;
 		vrc_sockaddr_set_port(&src.sa, vrc_sockaddr_port(any));
 		if (offer(call, dev, addr, &src.sa, NULL))
 			return -FI_ENOMEM;
@@ -266,13 +266,14 @@ static void explain_src(struct call *call, const struct sockaddr *sa,
 	vrc_sockaddr_str(sa, src_str);
 	*strrchr(src_str, ':') = '\0';
 	vrc_whynot_place(&call->query.why, "address",
-		       "%s%s%s%s has no RDMA device%s; these have: %s", src_str,
-		       dst ? " (the way to " : "",
-		       dst ? vrc_sockaddr_str(dst, dst_str) : "",
-		       dst ? ")" : "",
-		       vrc_sockaddr_is_loopback(sa) ?
-			       " (loopback needs FI_VRC_SOFTVERBS=always)" : "",
-		       have);
+			 "%s%s%s%s has no RDMA device%s; these have: %s",
+			 src_str, dst ? " (the way to " : "",
+			 dst ? vrc_sockaddr_str(dst, dst_str) : "",
+			 dst ? ")" : "",
+			 vrc_sockaddr_is_loopback(sa)
+				 ? " (loopback needs FI_VRC_SOFTVERBS=always)"
+				 : "",
+			 have);
 }
 
 /* Any address on dst's own network, for when the route's is not wanted. */
@@ -305,8 +306,8 @@ static int offer_dst(struct call *call, const struct sockaddr *dst,
 	err = vrc_route_src(dst, &src);
 	if (err) {
 		vrc_whynot_place(&call->query.why, "address",
-			       "no route to %s: %s", vrc_sockaddr_str(dst, str),
-			       strerror(err));
+				 "no route to %s: %s",
+				 vrc_sockaddr_str(dst, str), strerror(err));
 		return 0;
 	}
 	vrc_sockaddr_set_port(&src.sa, port);
@@ -328,8 +329,8 @@ static int offer_srcs(struct call *call, const struct sockaddr *dst)
 		int cnt;
 
 		if (vrc_sockaddr_is_any(src)) {
-			cnt = dst ? offer_dst(call, dst, vrc_sockaddr_port(src)) :
-				    offer_wildcard(call, src);
+			cnt = dst ? offer_dst(call, dst, vrc_sockaddr_port(src))
+				  : offer_wildcard(call, src);
 		} else if (dst && dst->sa_family != src->sa_family) {
 			vrc_whynot_add(&call->query.why, "dest_addr",
 				       "source and destination are of "
@@ -352,12 +353,12 @@ static int offer_given(struct call *call)
 	int ret = 0;
 
 	if (!call->dsts.cnt)
-		return call->srcs.cnt ? offer_srcs(call, NULL) :
-					offer_all(call);
+		return call->srcs.cnt ? offer_srcs(call, NULL)
+				      : offer_all(call);
 	for (size_t i = 0; i < call->dsts.cnt && !ret; i++) {
 		dst = &call->dsts.addr[i].sa;
-		ret = call->srcs.cnt ? offer_srcs(call, dst) :
-				       offer_dst(call, dst, 0);
+		ret = call->srcs.cnt ? offer_srcs(call, dst)
+				     : offer_dst(call, dst, 0);
 	}
 	return ret;
 }
@@ -384,8 +385,8 @@ static int find(struct call *call, const char *node, const char *service,
 	} else {
 		vrc_dev_notes(notes, sizeof(notes));
 		vrc_whynot_place(&call->query.why, "device",
-			       "no RDMA device with an IP address%s%s",
-			       *notes ? ": " : "", notes);
+				 "no RDMA device with an IP address%s%s",
+				 *notes ? ": " : "", notes);
 	}
 	vrc_dev_list_free(&call->list);
 	if (!ret && !call->head) {
@@ -416,7 +417,9 @@ int vrc_getinfo(uint32_t version, const char *node, const char *service,
 	if (flags & ~known || ((flags & FI_SOURCE) && !node && !service)) {
 		vrc_info(CORE, "fi_getinfo: bad flags 0x%llx%s\n",
 			 (unsigned long long)flags,
-			 flags & ~known ? "" : ": FI_SOURCE without node or service");
+			 flags & ~known
+				 ? ""
+				 : ": FI_SOURCE without node or service");
 		return -FI_EINVAL;
 	}
 	if (flags & FI_PROV_ATTR_ONLY) {

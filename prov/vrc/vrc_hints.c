@@ -69,7 +69,8 @@ uint64_t vrc_hints_expand(uint64_t caps)
 
 uint64_t vrc_hints_caps(const struct fi_info *hints)
 {
-	return hints && hints->caps ? vrc_hints_expand(hints->caps) : VRC_PRIMARY_CAPS;
+	return hints && hints->caps ? vrc_hints_expand(hints->caps)
+				    : VRC_PRIMARY_CAPS;
 }
 
 bool vrc_hints_rx_cq_data(const struct fi_info *hints)
@@ -117,8 +118,8 @@ static bool check_addr_format(struct vrc_query *query)
 		fi_tostr_r(str, sizeof(str), &format, FI_TYPE_ADDR_FORMAT);
 		vrc_whynot_add(&query->why, "addr_format",
 			       "is %u (%s), and vrc has FI_SOCKADDR, "
-			       "FI_SOCKADDR_IN and FI_SOCKADDR_IN6", format,
-			       str);
+			       "FI_SOCKADDR_IN and FI_SOCKADDR_IN6",
+			       format, str);
 		return false;
 	}
 }
@@ -154,8 +155,8 @@ bool vrc_hints_mr(const struct fi_info *hints, uint32_t version,
 {
 	const int target = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY | FI_MR_ALLOCATED;
 	const int local = FI_MR_LOCAL | FI_MR_ALLOCATED;
-	int asked = hints && hints->domain_attr ?
-			    hints->domain_attr->mr_mode : local | target;
+	int asked = hints && hints->domain_attr ? hints->domain_attr->mr_mode
+						: local | target;
 	char str[FLAGS_STR];
 
 	answer->caps = vrc_hints_caps(hints);
@@ -188,17 +189,15 @@ static bool check_order(struct vrc_query *query)
 	const struct fi_tx_attr *tx = query->hints->tx_attr;
 	const struct fi_rx_attr *rx = query->hints->rx_attr;
 
-	if (tx &&
-	    (!check_flags(query, "tx_attr->msg_order", tx->msg_order,
-			  VRC_MSG_ORDER, FI_TYPE_MSG_ORDER) ||
-	     !check_flags(query, "tx_attr->comp_order", tx->comp_order,
-			  FI_ORDER_STRICT, FI_TYPE_MSG_ORDER)))
+	if (tx && (!check_flags(query, "tx_attr->msg_order", tx->msg_order,
+				VRC_MSG_ORDER, FI_TYPE_MSG_ORDER) ||
+		   !check_flags(query, "tx_attr->comp_order", tx->comp_order,
+				FI_ORDER_STRICT, FI_TYPE_MSG_ORDER)))
 		return false;
-	return !rx ||
-	       (check_flags(query, "rx_attr->msg_order", rx->msg_order,
-			    VRC_MSG_ORDER, FI_TYPE_MSG_ORDER) &&
-		check_flags(query, "rx_attr->comp_order", rx->comp_order,
-			    FI_ORDER_STRICT, FI_TYPE_MSG_ORDER));
+	return !rx || (check_flags(query, "rx_attr->msg_order", rx->msg_order,
+				   VRC_MSG_ORDER, FI_TYPE_MSG_ORDER) &&
+		       check_flags(query, "rx_attr->comp_order", rx->comp_order,
+				   FI_ORDER_STRICT, FI_TYPE_MSG_ORDER));
 }
 
 static bool check_ep(struct vrc_query *query, const struct fi_ep_attr *attr)
@@ -207,17 +206,18 @@ static bool check_ep(struct vrc_query *query, const struct fi_ep_attr *attr)
 		vrc_whynot_add(&query->why, "ep_attr->type",
 			       "is %d, and vrc has FI_EP_MSG only%s",
 			       (int)attr->type,
-			       attr->type == FI_EP_RDM ?
-				       "; for FI_EP_RDM use the provider "
-				       "\"vrc;ofi_rxm\"" : "");
+			       attr->type == FI_EP_RDM
+				       ? "; for FI_EP_RDM use the provider "
+					 "\"vrc;ofi_rxm\""
+				       : "");
 		return false;
 	}
 	if (attr->tx_ctx_cnt == FI_SHARED_CONTEXT ||
 	    attr->rx_ctx_cnt == FI_SHARED_CONTEXT) {
 		vrc_whynot_add(&query->why,
-			       attr->tx_ctx_cnt == FI_SHARED_CONTEXT ?
-				       "ep_attr->tx_ctx_cnt" :
-				       "ep_attr->rx_ctx_cnt",
+			       attr->tx_ctx_cnt == FI_SHARED_CONTEXT
+				       ? "ep_attr->tx_ctx_cnt"
+				       : "ep_attr->rx_ctx_cnt",
 			       "is FI_SHARED_CONTEXT, which vrc does not have");
 		return false;
 	}
@@ -276,10 +276,10 @@ struct size_hint {
 	bool since_1_5;
 };
 
-#define SIZE_HINT(part, type, name, ...)                          \
-	{                                                         \
-		#part "->" #name, offsetof(struct fi_info, part), \
-			offsetof(struct type, name), __VA_ARGS__  \
+#define SIZE_HINT(part, type, name, ...)                                       \
+	{                                                                      \
+#part "->" #name, offsetof(struct fi_info, part),              \
+			offsetof(struct type, name), __VA_ARGS__               \
 	}
 
 static const struct size_hint size_hints[] = {
@@ -361,14 +361,14 @@ static bool check_protocol(struct vrc_query *query,
 		vrc_whynot_add(&query->why, "ep_attr->protocol",
 			       "is %u, and %s speaks %u (%s)", asked->protocol,
 			       dev->name, have->protocol,
-			       dev->is_iwarp ? "FI_PROTO_IWARP" :
-					       "FI_PROTO_RDMA_CM_IB_RC");
+			       dev->is_iwarp ? "FI_PROTO_IWARP"
+					     : "FI_PROTO_RDMA_CM_IB_RC");
 		return false;
 	}
 	if (asked->protocol_version > have->protocol_version) {
 		vrc_whynot_add(&query->why, "ep_attr->protocol_version",
-			       "is %u, and vrc has %u",
-			       asked->protocol_version, have->protocol_version);
+			       "is %u, and vrc has %u", asked->protocol_version,
+			       have->protocol_version);
 		return false;
 	}
 	return true;

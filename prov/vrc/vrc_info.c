@@ -62,8 +62,8 @@ static void limits_ep(struct fi_ep_attr *attr, const struct vrc_dev *dev,
 		      const struct vrc_addr *addr)
 {
 	attr->type = FI_EP_MSG;
-	attr->protocol = dev->is_iwarp ? FI_PROTO_IWARP :
-					 FI_PROTO_RDMA_CM_IB_RC;
+	attr->protocol =
+		dev->is_iwarp ? FI_PROTO_IWARP : FI_PROTO_RDMA_CM_IB_RC;
 	attr->protocol_version = 1;
 	attr->max_msg_size = dev->ports[addr->port_num - 1].max_msg_sz;
 	/* One queue pair, one path: what is ordered is ordered at any size. */
@@ -164,23 +164,23 @@ static void tailor_tx_rx(struct fi_info *info, const struct fi_info *hints)
 {
 	static const struct fi_tx_attr no_tx;
 	static const struct fi_rx_attr no_rx;
-	const struct fi_tx_attr *tx = hints && hints->tx_attr ? hints->tx_attr :
-								&no_tx;
-	const struct fi_rx_attr *rx = hints && hints->rx_attr ? hints->rx_attr :
-								&no_rx;
+	const struct fi_tx_attr *tx =
+		hints && hints->tx_attr ? hints->tx_attr : &no_tx;
+	const struct fi_rx_attr *rx =
+		hints && hints->rx_attr ? hints->rx_attr : &no_rx;
 
 	info->tx_attr->caps = ctx_caps(info->caps, tx->caps, VRC_TX_CAPS);
 	info->tx_attr->op_flags &= tx->op_flags;
-	info->tx_attr->size = pick(tx->size, vrc_params.tx_size,
-				   info->tx_attr->size);
-	info->tx_attr->inject_size = pick(tx->inject_size,
-					  vrc_params.inject_size,
-					  info->tx_attr->inject_size);
+	info->tx_attr->size =
+		pick(tx->size, vrc_params.tx_size, info->tx_attr->size);
+	info->tx_attr->inject_size =
+		pick(tx->inject_size, vrc_params.inject_size,
+		     info->tx_attr->inject_size);
 
 	info->rx_attr->caps = ctx_caps(info->caps, rx->caps, VRC_RX_CAPS);
 	info->rx_attr->op_flags &= rx->op_flags;
-	info->rx_attr->size = pick(rx->size, vrc_params.rx_size,
-				   info->rx_attr->size);
+	info->rx_attr->size =
+		pick(rx->size, vrc_params.rx_size, info->rx_attr->size);
 }
 
 static void tailor_domain(struct fi_info *info, const struct fi_info *hints)
@@ -273,9 +273,9 @@ struct fi_info *vrc_info_for_connreq(const struct vrc_dev *dev,
 				     const struct sockaddr *src,
 				     const struct sockaddr *dst)
 {
-	uint32_t version = pep_info->fabric_attr ?
-				   pep_info->fabric_attr->api_version :
-				   fi_version();
+	uint32_t version = pep_info->fabric_attr
+				   ? pep_info->fabric_attr->api_version
+				   : fi_version();
 	union vrc_sockaddr src_buf, dst_buf;
 	const struct vrc_addr *addr;
 	struct fi_info *info;

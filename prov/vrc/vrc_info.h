@@ -2,9 +2,9 @@
 /*
  * What the files of the discovery half share: vrc_scan.c finds devices
  * and addresses, vrc_dev.c keeps what was found, vrc_getaddr.c
- * reads the caller's addresses, vrc_getinfo.c picks those that the caller means, vrc_hints.c
- * compares the hints with what they offer, vrc_info.c and vrc_nic.c write the
- * answer.
+ * reads the caller's addresses, vrc_getinfo.c picks those that the caller
+ * means, vrc_hints.c compares the hints with what they offer, vrc_info.c and
+ * vrc_nic.c write the answer.
  */
 #ifndef VRC_INFO_H
 #define VRC_INFO_H
@@ -31,18 +31,18 @@ enum {
 	VRC_PROGRESS_CONTROL_UNIFIED = 3,
 };
 
-#define VRC_PRIMARY_CAPS                                               \
-	(FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE |    \
+#define VRC_PRIMARY_CAPS                                                       \
+	(FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE |            \
 	 FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define VRC_SECONDARY_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define VRC_TX_CAPS (FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE)
-#define VRC_RX_CAPS \
+#define VRC_RX_CAPS                                                            \
 	(FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE)
 /* Reads and sends may overtake nothing; writes and sends may overtake an
  * earlier read, whose answer is still on its way (IBTA 10.8.3.3). */
-#define VRC_MSG_ORDER                                                       \
-	(FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW |        \
-	 FI_ORDER_WAS | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_RMA_RAR |    \
+#define VRC_MSG_ORDER                                                          \
+	(FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW |           \
+	 FI_ORDER_WAS | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_RMA_RAR |       \
 	 FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW)
 
 /* What one call of fi_getinfo asks. */
@@ -101,7 +101,8 @@ bool vrc_dev_on_link(const struct vrc_addr *addr, const struct sockaddr *sa);
 /* What can be said without looking at a device. False: a reason was added. */
 bool vrc_hints_check(struct vrc_query *query) __must_check;
 /* limits is what vrc_info_limits made of the device. */
-bool vrc_hints_check_limits(struct vrc_query *query, const struct fi_info *limits,
+bool vrc_hints_check_limits(struct vrc_query *query,
+			    const struct fi_info *limits,
 			    const struct vrc_dev *dev) __must_check;
 /* hints->caps with what they imply; all that we have if there are none. */
 uint64_t vrc_hints_caps(const struct fi_info *hints);

@@ -122,7 +122,8 @@ static int nic_tostr(const struct fid *fid, char *buf, size_t len)
 	       or_null(device->firmware));
 	if (nic->bus.bus_type == FI_BUS_PCI)
 		append(buf, len,
-		       "        fi_bus_attr:\n            pci: %04x:%02x:%02x.%x\n",
+		       "        fi_bus_attr:\n            pci: "
+		       "%04x:%02x:%02x.%x\n",
 		       pci->domain_id, pci->bus_id, pci->device_id,
 		       pci->function_id);
 	append(buf, len, "        fi_link_attr:\n            address: %s\n",
@@ -130,8 +131,8 @@ static int nic_tostr(const struct fid *fid, char *buf, size_t len)
 	append(buf, len, "            mtu: %zu\n            speed: %zu\n",
 	       link->mtu, link->speed);
 	append(buf, len, "            state: %s\n",
-	       (size_t)link->state < ARRAY_SIZE(states) ? states[link->state] :
-							  "Unknown");
+	       (size_t)link->state < ARRAY_SIZE(states) ? states[link->state]
+							: "Unknown");
 	append(buf, len, "            network_type: %s\n",
 	       or_null(link->network_type));
 	return 0;
@@ -163,8 +164,8 @@ static void fill_bus(struct vrc_nic *nic, const struct vrc_dev *dev)
 			 dev->ops->name);
 		return;
 	}
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/device/driver",
-		 dev->name);
+	snprintf(path, sizeof(path),
+		 "/sys/class/infiniband/%.63s/device/driver", dev->name);
 	sysfs_link(path, nic->driver, sizeof(nic->driver));
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/device",
 		 dev->name);
@@ -181,9 +182,9 @@ static void fill_bus(struct vrc_nic *nic, const struct vrc_dev *dev)
 static size_t port_mtu(const struct ibv_port_attr *port)
 {
 	return port->active_mtu >= IBV_MTU_256 &&
-			       port->active_mtu <= IBV_MTU_4096 ?
-		       (size_t)128 << port->active_mtu :
-		       0;
+			       port->active_mtu <= IBV_MTU_4096
+		       ? (size_t)128 << port->active_mtu
+		       : 0;
 }
 
 /* Width and lane speed as IBTA's PortInfo encodes them (14.2.5.6). */
@@ -219,11 +220,11 @@ static void fill_link(struct vrc_nic *nic, const struct vrc_dev *dev,
 
 	nic->link.mtu = port_mtu(port);
 	nic->link.speed = vrc_port_speed(port);
-	nic->link.state = port->state == IBV_PORT_ACTIVE ? FI_LINK_UP :
-							   FI_LINK_DOWN;
+	nic->link.state =
+		port->state == IBV_PORT_ACTIVE ? FI_LINK_UP : FI_LINK_DOWN;
 	snprintf(nic->network_type, sizeof(nic->network_type), "%s",
-		 port->link_layer == IBV_LINK_LAYER_INFINIBAND ? "InfiniBand" :
-								 "Ethernet");
+		 port->link_layer == IBV_LINK_LAYER_INFINIBAND ? "InfiniBand"
+							       : "Ethernet");
 	snprintf(path, sizeof(path), "/sys/class/net/%.15s/address",
 		 addr->netdev);
 	file = fopen(path, "re");

@@ -22,7 +22,8 @@
 
 #include "vrc_info.h"
 
-static void note(struct vrc_scan *scan, const char *fmt, ...) __printf_like(2, 3);
+static void note(struct vrc_scan *scan, const char *fmt, ...)
+	__printf_like(2, 3);
 static void note(struct vrc_scan *scan, const char *fmt, ...)
 {
 	size_t used = strlen(scan->notes);
@@ -113,7 +114,8 @@ static int dev_add_addr(struct vrc_dev *dev, const struct vrc_addr *addr)
 	addrs = realloc(dev->addrs, (dev->addr_cnt + 1) * sizeof(*addrs));
 	if (!addrs)
 		return -FI_ENOMEM;
-	for (; i && addr_rank(&addrs[i - 1].addr.sa) > addr_rank(&addr->addr.sa);
+	for (;
+	     i && addr_rank(&addrs[i - 1].addr.sa) > addr_rank(&addr->addr.sa);
 	     i--)
 		addrs[i] = addrs[i - 1];
 	addrs[i] = *addr;
@@ -131,9 +133,9 @@ static uint8_t prefix_len(const struct sockaddr *mask)
 
 	if (!mask)
 		return 0;
-	byte = mask->sa_family == AF_INET ?
-		       (const uint8_t *)&addr->in.sin_addr :
-		       (const uint8_t *)&addr->in6.sin6_addr;
+	byte = mask->sa_family == AF_INET
+		       ? (const uint8_t *)&addr->in.sin_addr
+		       : (const uint8_t *)&addr->in6.sin6_addr;
 	cnt = mask->sa_family == AF_INET ? 4 : 16;
 	for (size_t i = 0; i < cnt; i++)
 		len = (uint8_t)(len + __builtin_popcount(byte[i]));
@@ -176,8 +178,9 @@ static struct vrc_dev *scan_find(const struct vrc_scan *scan,
 
 static const char *port_state_str(enum ibv_port_state state)
 {
-	static const char *const names[] = { "unreadable", "down", "initializing",
-					     "armed", "active", "deferred" };
+	static const char *const names[] = { "unreadable",   "down",
+					     "initializing", "armed",
+					     "active",	     "deferred" };
 
 	return (size_t)state < ARRAY_SIZE(names) ? names[state] : "unknown";
 }
@@ -209,7 +212,8 @@ static int claim_addr(struct vrc_scan *scan, const struct vrc_verbs_ops *ops,
 	}
 	snprintf(addr.netdev, sizeof(addr.netdev), "%.*s",
 		 (int)min_size(strcspn(ifa->ifa_name, ":"),
-			       sizeof(addr.netdev) - 1), ifa->ifa_name);
+			       sizeof(addr.netdev) - 1),
+		 ifa->ifa_name);
 	addr.prefix_len = prefix_len(ifa->ifa_netmask);
 	vrc_dev_net_name(&addr.addr.sa, addr.prefix_len, addr.fabric,
 			 sizeof(addr.fabric));
@@ -349,9 +353,9 @@ static void scan_sort(struct vrc_scan *scan)
 		for (; j; j--) {
 			bool other_near = is_near(devs[j - 1]);
 
-			if (near != other_near ?
-				    other_near :
-				    dev_speed(devs[j - 1]) >= speed)
+			if (near != other_near
+				    ? other_near
+				    : dev_speed(devs[j - 1]) >= speed)
 				break;
 			devs[j] = devs[j - 1];
 		}
@@ -382,4 +386,3 @@ int vrc_scan_all(struct vrc_scan *scan)
 		return 0;
 	return vrc_scan_softverbs(scan);
 }
-

@@ -32,10 +32,10 @@ void vrc_whynot_init(struct vrc_whynot *why, const struct fi_info *hints,
 {
 	why->cnt = 0;
 	why->dropped = 0;
-	why->asked = !layered &&
-		     ((hints && hints->fabric_attr &&
-		       names_vrc(hints->fabric_attr->prov_name)) ||
-		      names_vrc(getenv("FI_PROVIDER")));
+	why->layered = layered;
+	why->asked = (hints && hints->fabric_attr &&
+		      names_vrc(hints->fabric_attr->prov_name)) ||
+		     names_vrc(getenv("FI_PROVIDER"));
 }
 
 static void add(struct vrc_whynot *why, const char *subject, bool by_text,
@@ -110,12 +110,13 @@ void vrc_whynot_report(const struct vrc_whynot *why, bool found)
 	if (!why->cnt)
 		return;
 	if (!found && !why->asked) {
-		vrc_info(CORE, "not offered: %s: %s%s\n",
-			 why->reason[0].subject, why->reason[0].text,
-			 why->cnt > 1 ? " (and other reasons)" : "");
+		if (!why->layered && first_time(why->reason[0].key))
+			vrc_info(CORE, "not offered: %s: %s%s\n",
+				 why->reason[0].subject, why->reason[0].text,
+				 why->cnt > 1 ? " (and other reasons)" : "");
 		return;
 	}
-	if (!found && first_time(why->reason[0].key)) {
+	if (!found && !why->layered && first_time(why->reason[0].key)) {
 		vrc_warn(CORE, "not offered: %s: %s\n", why->reason[0].subject,
 			 why->reason[0].text);
 		i = 1;
@@ -124,6 +125,5 @@ void vrc_whynot_report(const struct vrc_whynot *why, bool found)
 		vrc_info(CORE, "not offered: %s: %s\n", why->reason[i].subject,
 			 why->reason[i].text);
 	if (why->dropped)
-		vrc_info(CORE, "not offered: %zu more reasons\n",
-			 why->dropped);
+		vrc_info(CORE, "not offered: %zu more reasons\n", why->dropped);
 }

@@ -7,7 +7,10 @@
  *	something found			each reason at INFO
  *	nothing, caller asked for vrc	the first reason as WARN if it is a new
  *					one; the rest at INFO
- *	nothing, nobody asked		one line at INFO
+ *	nothing, nobody asked		one line at INFO if it is a new one
+ *
+ * A utility provider that asks on somebody's behalf tries one thing after the
+ * other: never WARN, and nothing at all if nobody asked for vrc.
  *
  * A caller asks for vrc by hints->fabric_attr->prov_name or by FI_PROVIDER.
  */
@@ -23,12 +26,13 @@
 #include "compiler.h"
 
 enum {
-	VRC_WHYNOT_MAX = 8,	/* reasons kept; later ones are counted */
+	VRC_WHYNOT_MAX = 8, /* reasons kept; later ones are counted */
 	VRC_WHYNOT_LEN = 320,
 };
 
 struct vrc_whynot {
 	bool asked;
+	bool layered; /* the caller is a utility provider */
 	size_t cnt;
 	size_t dropped;
 	struct {
@@ -39,8 +43,6 @@ struct vrc_whynot {
 	} reason[VRC_WHYNOT_MAX];
 };
 
-/* layered: the caller is a utility provider that tries one thing after the
- * other, so nobody asked for this particular one. */
 void vrc_whynot_init(struct vrc_whynot *why, const struct fi_info *hints,
 		     bool layered);
 /*
