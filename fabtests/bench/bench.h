@@ -9,7 +9,7 @@
  *       target     ----'     bench_ctl.c: the two talk over a socket pair
  *
  * Every sample is one provider, one workload, one connection. Both sides are
- * this program, executed again with --side.
+ * forked from the parent.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -28,8 +28,6 @@ enum {
 	BENCH_MSG_LEN = 64,
 	BENCH_READ_LEN = 4 << 10,
 	BENCH_WRITE_LEN = 1 << 20,
-	/* Larger than most caches, so that data really moves. */
-	BENCH_REGION_LEN = 64 << 20,
 
 	BENCH_MAX_PROVIDERS = 8,
 	BENCH_MAX_ROUNDS = 31,
@@ -42,6 +40,7 @@ enum bench_workload {
 	BENCH_RATE,
 	BENCH_READ,
 	BENCH_WRITE,
+	BENCH_WRITE_POLLED,
 	BENCH_WORKLOAD_CNT,
 };
 
@@ -75,9 +74,13 @@ struct bench_opts {
 	int round_cnt;
 	int duration_ms;
 	int timeout_ms;
+	/* The RMA workloads' region; a power of two. */
+	int region_mib;
 	/* All waits for a quiet machine together. */
 	int quiet_s;
 	bool pin;
+	/* Give the sides precedence over what else runs here. */
+	bool priority;
 	bool target_polls;
 	enum bench_post post;
 	enum bench_progress progress;
@@ -155,21 +158,25 @@ struct bench_results {
 	double waited_s;
 };
 
-/* What one side is told by the parent, over its report socket. */
+/* What one side is told by the parent. */
 struct bench_job {
 	char provider[BENCH_NAME_LEN];
 	char addr[BENCH_NAME_LEN];
 	enum bench_workload workload;
 	bool is_target;
 	bool target_polls;
+	bool priority;
 	/* -1: not pinned */
 	int cpu;
 	int duration_ms;
 	int timeout_ms;
+	size_t region_len;
 	enum bench_post post;
 	enum bench_progress progress;
 	enum bench_break breakage;
 	int peer_fd;
+	/* Becomes stderr, unless it is -1. */
+	int log_fd;
 };
 
 /* bench_pair.c: runs one sample; false, with *report saying why, on failure. */
@@ -177,7 +184,11 @@ bool bench_pair_run(const struct bench_opts *opts, int provider,
 		    enum bench_workload workload, struct bench_report *report);
 
 /* bench_side.c: all of a side's life; returns the exit status. */
-int bench_side_main(int report_fd);
+int bench_side_main(const struct bench_job *job, int report_fd);
+
+/* bench_log.c: a file for the sides' stderr, or -1; and what it has to say. */
+int bench_log_open(void);
+void bench_log_show(int fd, const char *provider, bool failed);
 
 /* bench_measure.c */
 uint64_t bench_now_ns(void);
@@ -187,6 +198,8 @@ void bench_host_describe(struct bench_host *host);
 int bench_cpu_count(void);
 int bench_cpu_nth(int nth);
 void bench_cpu_pin(int cpu);
+/* Gives this process and its children precedence; false if not permitted. */
+bool bench_priority_raise(void);
 /* CPU seconds that everything on this machine has used since it booted. */
 double bench_machine_busy_s(void);
 /* Returns when the machine is nearly idle, or after limit_s seconds. */

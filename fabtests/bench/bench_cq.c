@@ -28,7 +28,8 @@ int side_cq_failed(struct side *side, ssize_t ret)
 	ssize_t got;
 
 	if (ret != -FI_EAVAIL)
-		return side_fail(side, "fi_cq_read: %s", fi_strerror((int)-ret));
+		return side_fail(side, "fi_cq_read: %s",
+				 fi_strerror((int)-ret));
 	got = fi_cq_readerr(side->cq, &err, 0);
 	if (got != 1)
 		return side_fail(side, "fi_cq_readerr returned %zd", got);
@@ -57,7 +58,8 @@ static int check_eq(struct side *side)
 				 fi_strerror(err.err));
 	}
 	if (ret < 0)
-		return side_fail(side, "fi_eq_read: %s", fi_strerror((int)-ret));
+		return side_fail(side, "fi_eq_read: %s",
+				 fi_strerror((int)-ret));
 	if (event == FI_SHUTDOWN) {
 		side->report.peer_lost = true;
 		return side_fail(side, "the connection was shut down");

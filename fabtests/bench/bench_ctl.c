@@ -20,8 +20,7 @@ static int peer_ended(struct side *side)
 
 int ctl_send(struct side *side, const struct ctl_msg *msg)
 {
-	ssize_t len = send(side->job->peer_fd, msg, sizeof(*msg),
-			   MSG_NOSIGNAL);
+	ssize_t len = send(side->job->peer_fd, msg, sizeof(*msg), MSG_NOSIGNAL);
 
 	if (len == sizeof(*msg))
 		return 0;
@@ -37,9 +36,9 @@ int ctl_recv(struct side *side, struct ctl_msg *msg)
 
 	while (poll(&pfd, 1, 1) <= 0) {
 		if (bench_now_ns() > side->deadline_ns)
-			return side_fail(side,
-					 "the other side said nothing for %d ms",
-					 side->job->timeout_ms);
+			return side_fail(
+				side, "the other side said nothing for %d ms",
+				side->job->timeout_ms);
 		if (side->ep && !side->quits && side_poll(side) != 0)
 			return -1;
 	}

@@ -123,7 +123,7 @@ static int slots_init(struct side *side)
 			continue;
 		}
 		slot->kind = SIDE_TX;
-		if (wl->rma && !side->job->is_target)
+		if (wl->reads && !side->job->is_target)
 			slot->buf = side->region.base +
 				    (i - side->rx_cnt) * wl->op_len;
 		ring_push(&side->ring[SIDE_TX], slot);
@@ -136,12 +136,11 @@ static int slots_init(struct side *side)
 static void depths_init(struct side *side)
 {
 	const struct side_workload *wl = side->workload;
-	uint32_t rx = side->job->is_target ? wl->target_rx_cnt :
-					      wl->initiator_rx_cnt;
+	uint32_t rx =
+		side->job->is_target ? wl->target_rx_cnt : wl->initiator_rx_cnt;
 
 	side->rx_cnt = (uint32_t)min_size(rx, side->info->rx_attr->size);
-	side->tx_cnt =
-		(uint32_t)min_size(wl->depth, side->info->tx_attr->size);
+	side->tx_cnt = (uint32_t)min_size(wl->depth, side->info->tx_attr->size);
 	side->post = side->job->post;
 	/* Only message workloads bind their CQ for selective completion. */
 	if (side->post == BENCH_POST_MORE && wl->rma)
@@ -156,15 +155,18 @@ int side_memory_init(struct side *side)
 	const struct side_workload *wl = side->workload;
 	bool local = side->info->domain_attr->mr_mode & FI_MR_LOCAL;
 	bool target = side->job->is_target;
-	size_t region_len = target ? wl->target_region_len :
-				     wl->initiator_region_len;
+	size_t region_len = 0;
 
 	depths_init(side);
-	if (memory_map(side, &side->msg,
-		       (side->rx_cnt + 1) * BENCH_MSG_LEN) != 0)
+	/* A reader needs a buffer per read; all others the whole region. */
+	if (wl->rma)
+		region_len = wl->reads && !target ? side->tx_cnt * wl->op_len
+						  : side->job->region_len;
+	if (memory_map(side, &side->msg, (side->rx_cnt + 1) * BENCH_MSG_LEN) !=
+	    0)
 		return -1;
-	if (local && memory_reg(side, &side->msg, FI_SEND | FI_RECV,
-				KEY_MSG) != 0)
+	if (local &&
+	    memory_reg(side, &side->msg, FI_SEND | FI_RECV, KEY_MSG) != 0)
 		return -1;
 	if (region_len) {
 		if (memory_map(side, &side->region, region_len) != 0)
@@ -174,9 +176,9 @@ int side_memory_init(struct side *side)
 				       FI_REMOTE_READ | FI_REMOTE_WRITE,
 				       KEY_REGION) != 0)
 				return -1;
-		} else if (local && memory_reg(side, &side->region,
-					       FI_READ | FI_WRITE,
-					       KEY_REGION) != 0) {
+		} else if (local &&
+			   memory_reg(side, &side->region, FI_READ | FI_WRITE,
+				      KEY_REGION) != 0) {
 			return -1;
 		}
 	}

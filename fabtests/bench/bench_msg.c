@@ -114,12 +114,12 @@ int side_send_msg(struct side *side)
 	return send_msg(side);
 }
 
-int side_wait_msg(struct side *side, bool sleeps)
+int side_wait_msg(struct side *side)
 {
 	struct side_slot *slot;
 
 	while (!(slot = ring_pop(&side->ring[SIDE_RX]))) {
-		if ((sleeps ? side_sleep(side) : side_poll(side)) != 0)
+		if ((side->sleeps ? side_sleep(side) : side_poll(side)) != 0)
 			return -1;
 	}
 	return side_post_rx(side, slot);

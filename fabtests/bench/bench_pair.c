@@ -6,7 +6,6 @@
 #include "bench.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +20,8 @@ enum {
 	INITIATOR,
 	TARGET,
 	SIDES,
+	/* The parent has a dozen open. */
+	LAST_FD = 256,
 	/* Beyond the sum of the sides' own bounds, which come first. */
 	PARENT_SLACK_MS = 5000,
 	/* For the other side's report, and for exiting, after the first. */
@@ -41,19 +42,31 @@ struct child {
 	struct bench_report report;
 };
 
-static void exec_side(int report_fd, int peer_fd, const char *provider)
+/* A descriptor that is left open here would keep its other end from EOF. */
+static void close_others(int report_fd, const struct bench_job *job)
 {
-	char text[16];
-	const char *argv[] = { "vrc_bench", "--side", text, NULL };
+	for (int fd = STDERR_FILENO + 1; fd < LAST_FD; fd++) {
+		if (fd != report_fd && fd != job->peer_fd)
+			close(fd);
+	}
+}
 
-	/* All other descriptors are close-on-exec. */
-	fcntl(report_fd, F_SETFD, 0);
-	fcntl(peer_fd, F_SETFD, 0);
-	snprintf(text, sizeof(text), "%d", report_fd);
-	setenv("FI_PROVIDER", provider, 1);
-	execv("/proc/self/exe", (char *const *)argv);
-	perror("vrc_bench: exec");
-	_exit(127);
+/*
+ * The child does not exec: the libraries that libfabric needs take a quarter
+ * of a second to load, and libfabric itself starts at the first call, which
+ * the parent never makes.
+ */
+static void run_side(int report_fd, const struct bench_job *job)
+{
+	if (job->log_fd >= 0)
+		dup2(job->log_fd, STDERR_FILENO);
+	close_others(report_fd, job);
+	if (job->priority)
+		bench_priority_raise();
+	setenv("FI_PROVIDER", job->provider, 1);
+	/* Others' warnings, of which there are many, are not about this. */
+	setenv("FI_LOG_PROV", job->provider, 0);
+	exit(bench_side_main(job, report_fd));
 }
 
 static int start_side(struct child *child, const struct bench_job *job)
@@ -62,14 +75,9 @@ static int start_side(struct child *child, const struct bench_job *job)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd) != 0)
 		return -1;
-	if (send(fd[0], job, sizeof(*job), MSG_NOSIGNAL) != sizeof(*job)) {
-		close(fd[0]);
-		close(fd[1]);
-		return -1;
-	}
 	child->pid = fork();
 	if (child->pid == 0)
-		exec_side(fd[1], job->peer_fd, job->provider);
+		run_side(fd[1], job);
 	close(fd[1]);
 	if (child->pid < 0) {
 		close(fd[0]);
@@ -186,14 +194,13 @@ static bool hung(const struct child *child, int which,
 	if (child->reported && !child->killed)
 		return false;
 	snprintf(report->reason, sizeof(report->reason),
-		 child->killed ? "%s hung and was killed" :
-				 "%s ended without a report",
+		 child->killed ? "%s hung and was killed"
+			       : "%s ended without a report",
 		 side_name[which]);
 	return true;
 }
 
-static bool find_failure(const struct child *child,
-			 struct bench_report *report)
+static bool find_failure(const struct child *child, struct bench_report *report)
 {
 	for (int i = 0; i < SIDES; i++) {
 		if (died(&child[i], i, report))
@@ -256,17 +263,21 @@ bool bench_pair_run(const struct bench_opts *opts, int provider,
 	struct bench_job job = {
 		.workload = workload,
 		.target_polls = opts->target_polls,
+		.priority = opts->priority,
 		.duration_ms = opts->duration_ms,
 		.timeout_ms = opts->timeout_ms,
+		.region_len = (size_t)opts->region_mib << 20,
 		.post = opts->post,
 		.progress = opts->progress,
 		.breakage = opts->breakage,
+		.log_fd = bench_log_open(),
 	};
 	struct child child[SIDES] = { { .report_fd = -1 },
 				      { .report_fd = -1 } };
 	double busy_s = bench_machine_busy_s();
 	uint64_t start_ns = bench_now_ns();
 	double wall_s;
+	bool failed;
 
 	memset(report, 0, sizeof(*report));
 	snprintf(job.provider, sizeof(job.provider), "%s",
@@ -277,7 +288,9 @@ bool bench_pair_run(const struct bench_opts *opts, int provider,
 			 "cannot start a process: %s", strerror(errno));
 	wait_pair(opts, child);
 	report->identity = child[INITIATOR].report.identity;
-	if (report->reason[0] || find_failure(child, report))
+	failed = report->reason[0] || find_failure(child, report);
+	bench_log_show(job.log_fd, job.provider, failed);
+	if (failed)
 		return false;
 	report->sample = child[INITIATOR].report.sample;
 	wall_s = (bench_now_ns() - start_ns) / 1e9;

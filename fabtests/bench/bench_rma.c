@@ -10,23 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REGION_MASK = BENCH_REGION_LEN - 1 };
-
-static_assert((BENCH_REGION_LEN & REGION_MASK) == 0, "a power of two");
-
-/* Fills the region once per seed; a reader's buffers are wiped each time. */
+/*
+ * Fills the side that data come from, once per seed. A reader's buffers are
+ * wiped each time; a writer's target need not be, as every checked phase has
+ * a seed of its own and no earlier data can pass for its.
+ */
 static void rma_prepare(struct side *side, const struct side_phase *phase)
 {
-	bool reads = side->workload == &side_read;
+	bool reads = side->workload->reads;
 
-	/* Reads come from the target, writes from the initiator. */
-	if (reads != side->job->is_target) {
+	if (reads && !side->job->is_target) {
 		memset(side->region.base, 0, side->region.len);
-		for (uint32_t i = 0; i < side->tx_cnt && reads; i++)
+		for (uint32_t i = 0; i < side->tx_cnt; i++)
 			side->slots[side->rx_cnt + i].offset = SIDE_NO_OFFSET;
-		return;
 	}
-	if (side->region_seed == phase->seed)
+	if (reads != side->job->is_target || side->region_seed == phase->seed)
 		return;
 	pattern_fill(side->region.base, side->region.len, phase->seed, 0);
 	side->region_seed = phase->seed;
@@ -37,12 +35,12 @@ static int finish(struct side *side)
 {
 	if (side_send_msg(side) != 0)
 		return -1;
-	return side_wait_msg(side, false);
+	return side_wait_msg(side);
 }
 
 static int rma_serve(struct side *side, const struct side_phase *phase)
 {
-	if (side_wait_msg(side, !side->job->target_polls) != 0)
+	if (side_wait_msg(side) != 0)
 		return -1;
 	return side_send_msg(side);
 }
@@ -75,16 +73,17 @@ static int read_initiate(struct side *side, const struct side_phase *phase)
 {
 	struct side_ring *ring = &side->ring[SIDE_TX];
 	/* Slots that must stay unused for no more than depth to be in flight */
-	uint32_t spare = side->tx_cnt - (uint32_t)min_size(phase->depth,
-							   side->tx_cnt);
+	uint32_t spare =
+		side->tx_cnt - (uint32_t)min_size(phase->depth, side->tx_cnt);
 	uint64_t random = phase->seed ^ phase->cnt;
+	uint64_t mask =
+		(side->job->region_len - 1) & ~(uint64_t)(BENCH_READ_LEN - 1);
 
-	for (uint64_t posted = 0; posted < phase->cnt ||
-				  ring_cnt(ring) < side->tx_cnt;) {
+	for (uint64_t posted = 0;
+	     posted < phase->cnt || ring_cnt(ring) < side->tx_cnt;) {
 		while (posted < phase->cnt && ring_cnt(ring) > spare) {
 			struct side_slot *slot = ring_pop(ring);
-			uint64_t offset = next_random(&random) & REGION_MASK &
-					  ~(uint64_t)(BENCH_READ_LEN - 1);
+			uint64_t offset = next_random(&random) & mask;
 			ssize_t ret;
 
 			if (unlikely(phase->check_each) &&
@@ -112,12 +111,13 @@ static int read_initiate(struct side *side, const struct side_phase *phase)
 static int write_initiate(struct side *side, const struct side_phase *phase)
 {
 	struct side_ring *ring = &side->ring[SIDE_TX];
+	uint64_t mask = side->job->region_len - 1;
 
-	for (uint64_t posted = 0; posted < phase->cnt ||
-				  ring_cnt(ring) < side->tx_cnt;) {
+	for (uint64_t posted = 0;
+	     posted < phase->cnt || ring_cnt(ring) < side->tx_cnt;) {
 		while (posted < phase->cnt && ring_cnt(ring) > 0) {
 			struct side_slot *slot = ring_pop(ring);
-			uint64_t offset = posted * BENCH_WRITE_LEN & REGION_MASK;
+			uint64_t offset = posted * BENCH_WRITE_LEN & mask;
 			ssize_t ret;
 
 			ret = fi_write(side->ep, side->region.base + offset,
@@ -152,10 +152,10 @@ static int read_verify(struct side *side, const struct side_phase *phase)
 	return 0;
 }
 
-/* The region was wiped before, and every phase has data of its own. */
+/* All of what the phase has written, or the whole region. */
 static int write_verify(struct side *side, const struct side_phase *phase)
 {
-	uint64_t end = min_size(phase->cnt * BENCH_WRITE_LEN, BENCH_REGION_LEN);
+	uint64_t end = min_size(phase->cnt * BENCH_WRITE_LEN, side->region.len);
 
 	if (!side->job->is_target)
 		return 0;
@@ -170,13 +170,12 @@ static int write_verify(struct side *side, const struct side_phase *phase)
 const struct side_workload side_read = {
 	.op_len = BENCH_READ_LEN,
 	.rma = true,
+	.reads = true,
 	.first_cnt = 64,
 	.check_cnt = 256,
 	.depth = 16,
 	.initiator_rx_cnt = 4,
 	.target_rx_cnt = 4,
-	.initiator_region_len = 16 * BENCH_READ_LEN,
-	.target_region_len = BENCH_REGION_LEN,
 	.latency_depth = 1,
 	.latency_div = 1,
 	.prepare = rma_prepare,
@@ -185,19 +184,18 @@ const struct side_workload side_read = {
 	.verify = read_verify,
 };
 
+#define WRITE_COMMON                                                           \
+	.op_len = BENCH_WRITE_LEN, .rma = true, .first_cnt = 32,               \
+	.check_cnt = 32, .depth = 8, .initiator_rx_cnt = 4,                    \
+	.target_rx_cnt = 4, .new_seed_per_phase = true,                        \
+	.prepare = rma_prepare, .initiate = write_initiate,                    \
+	.serve = rma_serve, .verify = write_verify
+
 const struct side_workload side_write = {
-	.op_len = BENCH_WRITE_LEN,
-	.rma = true,
-	.first_cnt = BENCH_REGION_LEN / BENCH_WRITE_LEN,
-	.check_cnt = BENCH_REGION_LEN / BENCH_WRITE_LEN,
-	.depth = 8,
-	.initiator_rx_cnt = 4,
-	.target_rx_cnt = 4,
-	.initiator_region_len = BENCH_REGION_LEN,
-	.target_region_len = BENCH_REGION_LEN,
-	.new_seed_per_phase = true,
-	.prepare = rma_prepare,
-	.initiate = write_initiate,
-	.serve = rma_serve,
-	.verify = write_verify,
+	WRITE_COMMON,
+};
+
+const struct side_workload side_write_polled = {
+	WRITE_COMMON,
+	.target_polls = true,
 };

@@ -20,6 +20,7 @@ static const struct side_workload *const workloads[BENCH_WORKLOAD_CNT] = {
 	[BENCH_RATE] = &side_rate,
 	[BENCH_READ] = &side_read,
 	[BENCH_WRITE] = &side_write,
+	[BENCH_WRITE_POLLED] = &side_write_polled,
 };
 
 /* What one phase took. */
@@ -50,8 +51,8 @@ int side_wrong_data(struct side *side, const char *what, uint64_t which)
 
 static void deadline_start(struct side *side)
 {
-	side->deadline_ns = bench_now_ns() +
-			    (uint64_t)side->job->timeout_ms * 1000000;
+	side->deadline_ns =
+		bench_now_ns() + (uint64_t)side->job->timeout_ms * 1000000;
 }
 
 static int run_phase(struct side *side, struct side_phase *phase,
@@ -124,8 +125,7 @@ static int initiate_all(struct side *side)
 {
 	const struct side_workload *wl = side->workload;
 	struct bench_sample *sample = &side->report.sample;
-	uint64_t duration_ns =
-		(uint64_t)side->job->duration_ms * 1000000;
+	uint64_t duration_ns = (uint64_t)side->job->duration_ms * 1000000;
 	struct side_phase phase = {
 		.seed = 0x5eed,
 		.cnt = wl->check_cnt,
@@ -148,8 +148,8 @@ static int initiate_all(struct side *side)
 	if (measure(side, &phase, duration_ns, &result) != 0)
 		return -1;
 	if (wl->latency_div && !wl->latency_depth)
-		sample->latency_ns = (double)result.wall_ns / phase.cnt /
-				     wl->latency_div;
+		sample->latency_ns =
+			(double)result.wall_ns / phase.cnt / wl->latency_div;
 	sample->op_cnt = phase.cnt;
 	sample->byte_cnt = phase.cnt * wl->op_len;
 	sample->wall_ns = result.wall_ns;
@@ -162,6 +162,7 @@ static int initiator_run(struct side *side)
 {
 	struct ctl_msg msg;
 
+	side_start_libfabric();
 	deadline_start(side);
 	if (ctl_expect(side, CTL_LISTENING, &msg) != 0 ||
 	    side_connect(side, msg.port) != 0 ||
@@ -209,7 +210,7 @@ static void break_something(struct side *side)
 
 static int serve_phase(struct side *side, const struct side_phase *phase)
 {
-	bool early = side->workload == &side_read ||
+	bool early = side->workload->reads ||
 		     side->job->breakage != BENCH_BREAK_DATA;
 	struct ctl_msg msg = { .kind = CTL_GO };
 	struct bench_cpu start;
@@ -268,21 +269,20 @@ static int target_run(struct side *side)
 	}
 }
 
-int bench_side_main(int report_fd)
+int bench_side_main(const struct bench_job *job, int report_fd)
 {
-	static struct bench_job job;
 	static struct side side;
 	int ret;
 
 	/* A parent that dies leaves nothing behind. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	prctl(PR_SET_NAME, "vrc_bench");
-	if (recv(report_fd, &job, sizeof(job), 0) != sizeof(job))
-		return 1;
-	side.job = &job;
-	side.workload = workloads[job.workload];
+	prctl(PR_SET_NAME, job->is_target ? "vrc_bench/tgt" : "vrc_bench/ini");
+	side.job = job;
+	side.workload = workloads[job->workload];
+	side.sleeps = job->is_target && side.workload->rma &&
+		      !side.workload->target_polls && !job->target_polls;
 	side.yields = bench_cpu_count() < 2;
-	ret = job.is_target ? target_run(&side) : initiator_run(&side);
+	ret = job->is_target ? target_run(&side) : initiator_run(&side);
 	if (side_close(&side) != 0)
 		ret = -1;
 	side.report.ret = ret;

@@ -108,14 +108,16 @@ struct side;
 struct side_workload {
 	size_t op_len;
 	bool rma;
+	/* RMA: data come from the target. */
+	bool reads;
+	/* The target polls as well, for providers that need it. */
+	bool target_polls;
 	/* The least count that is worth measuring. */
 	uint64_t first_cnt;
 	uint64_t check_cnt;
 	uint32_t depth;
 	uint32_t initiator_rx_cnt;
 	uint32_t target_rx_cnt;
-	size_t initiator_region_len;
-	size_t target_region_len;
 	/* Measured first, one operation at a time, where it is not 0. */
 	uint32_t latency_depth;
 	/* Operations per unit of latency: 2 for half a round trip. */
@@ -160,6 +162,8 @@ struct side {
 	uint64_t deadline_ns;
 	uint32_t idle_cnt;
 	bool yields;
+	/* This is a target that sleeps in its CQ. */
+	bool sleeps;
 	/* The connection is about to go: completions no longer matter. */
 	bool quits;
 };
@@ -172,6 +176,7 @@ int side_fail(struct side *side, const char *fmt, ...) __printf_like(2, 3);
 int side_wrong_data(struct side *side, const char *what, uint64_t which);
 
 /* bench_ep.c: listen or connect; everything is open and posted on return. */
+void side_start_libfabric(void);
 int side_listen(struct side *side, uint16_t *port);
 int side_accept(struct side *side);
 int side_connect(struct side *side, uint16_t port);
@@ -181,8 +186,7 @@ int side_close(struct side *side);
 int side_memory_init(struct side *side);
 int side_memory_fini(struct side *side);
 void pattern_fill(void *buf, size_t len, uint64_t seed, uint64_t word);
-bool pattern_matches(const void *buf, size_t len, uint64_t seed,
-		     uint64_t word);
+bool pattern_matches(const void *buf, size_t len, uint64_t seed, uint64_t word);
 
 /* bench_ctl.c */
 int ctl_send(struct side *side, const struct ctl_msg *msg);
@@ -203,10 +207,11 @@ extern const struct side_workload side_latency;
 extern const struct side_workload side_rate;
 extern const struct side_workload side_read;
 extern const struct side_workload side_write;
+extern const struct side_workload side_write_polled;
 /* Sends msg_tx, waiting for room as long as need be. */
 int side_send_msg(struct side *side);
 /* Waits for a receive to complete and posts it again. */
-int side_wait_msg(struct side *side, bool sleeps);
+int side_wait_msg(struct side *side);
 
 static inline uint32_t ring_cnt(const struct side_ring *ring)
 {

@@ -25,8 +25,8 @@ struct bench_stat bench_stat_of(double *value, size_t cnt)
 	qsort(value, cnt, sizeof(*value), cmp_double);
 	stat.min = value[0];
 	stat.max = value[cnt - 1];
-	stat.median = cnt % 2 ? value[cnt / 2] :
-				(value[cnt / 2 - 1] + value[cnt / 2]) / 2;
+	stat.median = cnt % 2 ? value[cnt / 2]
+			      : (value[cnt / 2 - 1] + value[cnt / 2]) / 2;
 	return stat;
 }
 

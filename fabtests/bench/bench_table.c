@@ -61,6 +61,13 @@ static const struct section sections[BENCH_WORKLOAD_CNT] = {
 		.headline = COL_BANDWIDTH,
 		.cpu_per_gib = true,
 	},
+	[BENCH_WRITE_POLLED] = {
+		.key = "write-polled",
+		.title = "1 MiB sequential RMA write, 8 in flight, target polls",
+		.unit = { "", "1000 writes/s", "MiB/s", "ms/GiB", "ms/GiB" },
+		.headline = COL_BANDWIDTH,
+		.cpu_per_gib = true,
+	},
 };
 
 const char *bench_workload_key(enum bench_workload workload)
@@ -149,8 +156,8 @@ static void print_ratio(const struct section *section,
 		return;
 	}
 	other = stat_of(section, base, column).median;
-	ratio = column == COL_LATENCY ? bench_ratio(other, mine) :
-					bench_ratio(mine, other);
+	ratio = column == COL_LATENCY ? bench_ratio(other, mine)
+				      : bench_ratio(mine, other);
 	printf("  %7sx", bench_format3(text, sizeof(text), ratio));
 }
 
@@ -234,32 +241,41 @@ static void print_noise(const struct bench_opts *opts,
 		}
 	}
 	stat = bench_stat_of(value, cnt);
-	printf("Noise: other processes and the kernel kept %.2f of %d CPUs busy (median of samples; worst %.2f).\n",
+	printf("Noise: other processes and the kernel kept %.2f of %d CPUs "
+	       "busy (median of samples; worst %.2f).\n",
 	       stat.median, results->host.cpu_cnt, stat.max);
 	if (stat.median > 0.15)
-		printf("       That is a lot: figures from a quieter machine are worth more.\n");
+		printf("       That is a lot: figures from a quieter machine "
+		       "are worth more.\n");
 }
 
 static void print_legend(const struct bench_opts *opts)
 {
 	printf("\n"
-	       "Cells: median (min..max) of %d rounds; each is a new pair of processes on this host,\n"
-	       "measured for %d ms after warm-up, its data checked outside of the timed part.\n"
-	       "CPU: time of the whole process with all its threads, user and system; not what the\n"
-	       "kernel does on its own account. Initiators poll. Targets poll in the message\n"
-	       "workloads; in the RMA workloads they %s.\n"
-	       "speed: how many times faster than tcp, of the medians (latency, rate or bandwidth).\n"
+	       "Cells: median (min..max) of %d rounds; each is a new pair of "
+	       "processes on this host,\n"
+	       "measured for %d ms after warm-up, its data checked outside of "
+	       "the timed part.\n"
+	       "CPU: time of the whole process with all its threads, user and "
+	       "system; not what the\n"
+	       "kernel does on its own account. Initiators poll; targets poll "
+	       "in the message\n"
+	       "workloads and where it says so, else they %s.\n"
+	       "speed: how many times faster than tcp, of the medians "
+	       "(latency, rate or bandwidth).\n"
 	       "CPU tgt: CPU time of the target as a multiple of tcp's.\n",
 	       opts->round_cnt, opts->duration_ms,
-	       opts->target_polls ? "poll as well" : "sleep in fi_cq_sread");
+	       opts->target_polls ? "poll as well (--target-polls)"
+				  : "sleep in fi_cq_sread");
 }
 
 void bench_table_print(const struct bench_opts *opts,
 		       const struct bench_results *results)
 {
-	printf("%s, %d x %s, FI_EP_MSG over %s, two processes%s\n",
+	printf("%s, %d x %s, FI_EP_MSG over %s, two processes%s%s\n",
 	       results->host.kernel, results->host.cpu_cnt, results->host.cpu,
-	       opts->addr, opts->pin ? ", pinned" : "");
+	       opts->addr, opts->pin ? ", pinned" : "",
+	       opts->priority ? ", nice -20" : "");
 	for (int i = 0; i < opts->provider_cnt; i++)
 		print_identity(opts->providers[i], &results->identity[i]);
 	for (int w = 0; w < BENCH_WORKLOAD_CNT; w++) {

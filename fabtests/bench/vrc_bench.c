@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum {
@@ -23,11 +24,11 @@ enum {
 	OPT_JSON,
 	OPT_QUIET,
 	OPT_NO_PIN,
+	OPT_NO_PRIORITY,
 	OPT_TARGET_POLLS,
 	OPT_POST,
 	OPT_PROGRESS,
 	OPT_BREAK,
-	OPT_SIDE,
 };
 
 static const struct option long_opts[] = {
@@ -37,17 +38,18 @@ static const struct option long_opts[] = {
 	{ "rounds", required_argument, NULL, 'r' },
 	{ "duration", required_argument, NULL, 'd' },
 	{ "timeout", required_argument, NULL, 't' },
+	{ "region", required_argument, NULL, 'm' },
 	{ "help", no_argument, NULL, 'h' },
 	{ "quick", no_argument, NULL, OPT_QUICK },
 	{ "json", required_argument, NULL, OPT_JSON },
 	{ "quiet", required_argument, NULL, OPT_QUIET },
 	{ "no-pin", no_argument, NULL, OPT_NO_PIN },
+	{ "no-priority", no_argument, NULL, OPT_NO_PRIORITY },
 	{ "target-polls", no_argument, NULL, OPT_TARGET_POLLS },
 	{ "post", required_argument, NULL, OPT_POST },
 	{ "progress", required_argument, NULL, OPT_PROGRESS },
-	/* Not in the help: for the tests, and from the parent to a side. */
+	/* Not in the help: for the tests. */
 	{ "break", required_argument, NULL, OPT_BREAK },
-	{ "side", required_argument, NULL, OPT_SIDE },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -56,23 +58,30 @@ static const char usage_text[] =
 	"Measures libfabric providers side by side, each over FI_EP_MSG.\n"
 	"\n"
 	"  -p, --providers LIST  what to compare [vrc,tcp,sockets]\n"
-	"  -w, --workloads LIST  of latency,rate,read,write [all]\n"
+	"  -w, --workloads LIST  of latency,rate,read,write,write-polled "
+	"[all]\n"
 	"  -a, --address ADDR    a local address to connect over [127.0.0.1]\n"
 	"  -r, --rounds N        samples of each kind, interleaved [5]\n"
-	"  -d, --duration MS     timed part of each sample [400]\n"
+	"  -d, --duration MS     timed part of each sample [300]\n"
 	"  -t, --timeout MS      bound on each wait [10000]\n"
-	"      --quick           3 rounds of 100 ms, --quiet 3\n"
+	"  -m, --region MIB      target memory of the RMA workloads [32]\n"
+	"      --quick           3 rounds of 50 ms, --quiet 1\n"
 	"      --json FILE       write all samples as JSON too\n"
-	"      --quiet S         in all, wait this long for an idle machine [20]\n"
+	"      --quiet S         in all, wait this long for an idle machine "
+	"[10]\n"
 	"      --no-pin          let the scheduler place the two processes\n"
-	"      --target-polls    RMA targets poll instead of sleeping\n"
+	"      --no-priority     do not run the two at nice -20, where "
+	"permitted\n"
+	"      --target-polls    all RMA targets poll instead of sleeping\n"
 	"      --post HOW        64 B messages by fi_inject, fi_send, or\n"
 	"                        fi_sendmsg with FI_MORE: inject, send, more\n"
 	"                        [inject]\n"
-	"      --progress MODE   data progress to ask for: default, auto, manual\n"
+	"      --progress MODE   data progress to ask for: default, auto, "
+	"manual\n"
 	"                        [manual]\n"
 	"\n"
-	"Exit status: 0; 1 if vrc failed or data were wrong; 2 for bad usage.\n";
+	"Exit status: 0; 1 if vrc failed or data were wrong; 2 for bad "
+	"usage.\n";
 
 static int usage(const char *why, const char *what)
 {
@@ -121,8 +130,8 @@ static int parse_providers(char *list, struct bench_opts *opts)
 
 static int parse_workloads(char *list, struct bench_opts *opts)
 {
-	static const char *const names[] = { "latency", "rate", "read",
-					     "write", NULL };
+	static const char *const names[] = { "latency", "rate",		"read",
+					     "write",	"write-polled", NULL };
 	char *state;
 
 	memset(opts->workloads, 0, sizeof(opts->workloads));
@@ -144,9 +153,9 @@ static int parse_choice(int opt, const char *text, struct bench_opts *opts)
 						NULL };
 	static const char *const breaks[] = { "none", "data", "die", "stall",
 					      NULL };
-	int index = parse_name(text, opt == OPT_POST	 ? post :
-				     opt == OPT_PROGRESS ? progress :
-							   breaks);
+	int index = parse_name(text, opt == OPT_POST	   ? post
+				     : opt == OPT_PROGRESS ? progress
+							   : breaks);
 
 	if (index < 0)
 		return -1;
@@ -164,24 +173,29 @@ static int parse_opt(int opt, char *arg, struct bench_opts *opts)
 	switch (opt) {
 	case 'a':
 		opts->addr = arg;
-		return strlen(arg) < BENCH_NAME_LEN ?
-			       0 :
-			       usage("address too long", arg);
+		return strlen(arg) < BENCH_NAME_LEN
+			       ? 0
+			       : usage("address too long", arg);
 	case 'p':
 		return parse_providers(arg, opts);
 	case 'w':
 		return parse_workloads(arg, opts);
 	case 'r':
-		return parse_number(arg, 1, BENCH_MAX_ROUNDS,
-				    &opts->round_cnt);
+		return parse_number(arg, 1, BENCH_MAX_ROUNDS, &opts->round_cnt);
 	case 'd':
 		return parse_number(arg, 1, 60000, &opts->duration_ms);
 	case 't':
 		return parse_number(arg, 100, 600000, &opts->timeout_ms);
+	case 'm':
+		if (parse_number(arg, 1, 1024, &opts->region_mib) != 0)
+			return -1;
+		return opts->region_mib & (opts->region_mib - 1)
+			       ? usage("not a power of two", arg)
+			       : 0;
 	case OPT_QUICK:
 		opts->round_cnt = 3;
-		opts->duration_ms = 100;
-		opts->quiet_s = 3;
+		opts->duration_ms = 50;
+		opts->quiet_s = 1;
 		return 0;
 	case OPT_JSON:
 		opts->json_path = arg;
@@ -190,6 +204,9 @@ static int parse_opt(int opt, char *arg, struct bench_opts *opts)
 		return parse_number(arg, 0, 3600, &opts->quiet_s);
 	case OPT_NO_PIN:
 		opts->pin = false;
+		return 0;
+	case OPT_NO_PRIORITY:
+		opts->priority = false;
 		return 0;
 	case OPT_TARGET_POLLS:
 		opts->target_polls = true;
@@ -252,7 +269,8 @@ static void run_all(const struct bench_opts *opts,
 					continue;
 				if (shows)
 					fprintf(stderr,
-						"\r\033[Kround %d of %d: %s, %s ",
+						"\r\033[Kround %d of %d: %s, "
+						"%s ",
 						round + 1, opts->round_cnt,
 						bench_workload_title(w),
 						opts->providers[p]);
@@ -264,6 +282,19 @@ static void run_all(const struct bench_opts *opts,
 	}
 	if (shows)
 		fprintf(stderr, "\r\033[K");
+}
+
+/* Tried in a child: the parent stays as it is. */
+static bool may_raise_priority(void)
+{
+	int status = 1;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(!bench_priority_raise());
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return false;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 static int verdict(const struct bench_opts *opts,
@@ -279,7 +310,8 @@ static int verdict(const struct bench_opts *opts,
 				continue;
 			if (s->wrong_data)
 				fprintf(stderr,
-					"vrc_bench: %s delivered WRONG DATA (%s)\n",
+					"vrc_bench: %s delivered WRONG DATA "
+					"(%s)\n",
 					opts->providers[p],
 					bench_workload_key(w));
 			if (s->wrong_data ||
@@ -295,26 +327,26 @@ int main(int argc, char **argv)
 	static char default_providers[] = "vrc,tcp,sockets";
 	static struct bench_results results;
 	struct bench_opts opts = {
-		.workloads = { true, true, true, true },
+		.workloads = { true, true, true, true, true },
 		.addr = "127.0.0.1",
 		.round_cnt = 5,
-		.duration_ms = 400,
+		.duration_ms = 300,
 		.timeout_ms = 10000,
-		.quiet_s = 20,
+		.quiet_s = 10,
+		.region_mib = 32,
 		/* Both sides poll or sleep on their CQ: see README.md. */
 		.progress = BENCH_PROGRESS_MANUAL,
 		.pin = true,
+		.priority = true,
 	};
 	uint64_t start_ns = bench_now_ns();
 	int opt;
 
 	parse_providers(default_providers, &opts);
-	while ((opt = getopt_long(argc, argv, "a:p:w:r:d:t:h", long_opts,
+	while ((opt = getopt_long(argc, argv, "a:p:w:r:d:t:m:h", long_opts,
 				  NULL)) != -1) {
 		if (opt == 'h')
 			return fputs(usage_text, stdout) < 0;
-		if (opt == OPT_SIDE)
-			return bench_side_main(atoi(optarg));
 		if (parse_opt(opt, optarg, &opts) != 0)
 			return EXIT_USAGE;
 	}
@@ -326,6 +358,8 @@ int main(int argc, char **argv)
 		opts.timeout_ms = 4 * opts.duration_ms;
 	if (bench_cpu_count() < 2)
 		opts.pin = false;
+	if (opts.priority)
+		opts.priority = may_raise_priority();
 	bench_host_describe(&results.host);
 	run_all(&opts, &results);
 	results.elapsed_s = (bench_now_ns() - start_ns) / 1e9;

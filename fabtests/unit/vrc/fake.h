@@ -50,8 +50,7 @@ extern const struct vrc_verbs_ops fake_ops;
 extern const struct vrc_verbs_ops fake_ops_second;
 
 void fake_reset(void);
-/* Everything that was made is gone, and the heap too where a leak checker is
- * linked in. */
+/* Everything that was made is gone. */
 void fake_check_clean(void);
 /* Puts an event on the id's channel; data may be NULL. */
 void fake_event(struct rdma_cm_id *id, enum rdma_cm_event_type type,

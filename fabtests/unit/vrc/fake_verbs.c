@@ -105,9 +105,8 @@ static void parse_ip(union vrc_sockaddr *addr, const char *ip)
 	memset(addr, 0, sizeof(*addr));
 	addr->sa.sa_family = strchr(ip, ':') ? AF_INET6 : AF_INET;
 	inet_pton(addr->sa.sa_family, ip,
-		  addr->sa.sa_family == AF_INET ?
-			  (void *)&addr->in.sin_addr :
-			  (void *)&addr->in6.sin6_addr);
+		  addr->sa.sa_family == AF_INET ? (void *)&addr->in.sin_addr
+						: (void *)&addr->in6.sin6_addr);
 	if (addr->sa.sa_family == AF_INET6 &&
 	    IN6_IS_ADDR_LINKLOCAL(&addr->in6.sin6_addr))
 		addr->in6.sin6_scope_id = 2;
@@ -421,7 +420,7 @@ static struct fake_device *add(const char *name)
 			.active_mtu = IBV_MTU_1024,
 			.max_msg_sz = 1u << 30,
 			.gid_tbl_len = 8,
-			.active_width = 2, /* 4x */
+			.active_width = 2,  /* 4x */
 			.active_speed = 32, /* 25 Gb/s */
 			.link_layer = IBV_LINK_LAYER_ETHERNET,
 		};
@@ -478,9 +477,9 @@ void fake_ifaddr(const char *ifname, const char *ip, uint8_t prefix,
 	parse_ip(&ifaddr_ip[i], ip);
 	ifaddr_mask[i] = (union vrc_sockaddr){ 0 };
 	ifaddr_mask[i].sa.sa_family = ifaddr_ip[i].sa.sa_family;
-	byte = ifaddr_ip[i].sa.sa_family == AF_INET ?
-		       (uint8_t *)&ifaddr_mask[i].in.sin_addr :
-		       (uint8_t *)&ifaddr_mask[i].in6.sin6_addr;
+	byte = ifaddr_ip[i].sa.sa_family == AF_INET
+		       ? (uint8_t *)&ifaddr_mask[i].in.sin_addr
+		       : (uint8_t *)&ifaddr_mask[i].in6.sin6_addr;
 	for (uint8_t bit = 0; bit < prefix; bit++)
 		byte[bit / 8] |= (uint8_t)(0x80 >> bit % 8);
 	ifaddr[i] = (struct ifaddrs){

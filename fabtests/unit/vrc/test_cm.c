@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 
 #include "fake.h"
+#include "fake_alloc.h"
 
 static struct vrc_eq *eq;
 
@@ -600,8 +601,8 @@ Test(cm, shutdown_from_both_sides)
 		cr_assert_eq(fi_shutdown(&ep->fid, 0), 0);
 		cr_assert_eq(fake_read(eq, NULL), FI_SHUTDOWN);
 		settle();
-		/* The peer's disconnect was answered. */
-		cr_assert_geq(fake.calls[FAKE_DISCONNECT], 2);
+		/* Ours, and an answer to each of the peer's. */
+		cr_assert_eq(fake.calls[FAKE_DISCONNECT], 3);
 		fake_ep_close(ep);
 		fake.calls[FAKE_DISCONNECT] = 0;
 	}
@@ -764,4 +765,27 @@ Test(cm, names)
 	cr_assert_eq(fi_setname(&ep->fid.fid, &src, sizeof(src.in)),
 		     -FI_EOPBADSTATE);
 	fake_ep_close(ep);
+}
+
+/* Memory runs out at any point of a connection's life: events may be lost,
+ * nothing else. */
+Test(cm, out_of_memory)
+{
+	for (int n = 1; n < 12; n++) {
+		struct fi_eq_err_entry err = { 0 };
+		struct vrc_ep *ep = open_ep();
+
+		fake_fail_alloc = n;
+		start_connect(ep, NULL, 0);
+		event(ep, RDMA_CM_EVENT_ADDR_RESOLVED);
+		event(ep, RDMA_CM_EVENT_ROUTE_RESOLVED);
+		event(ep, RDMA_CM_EVENT_CONNECT_RESPONSE);
+		event(ep, n % 2 ? RDMA_CM_EVENT_DISCONNECTED :
+				  RDMA_CM_EVENT_REJECTED);
+		while (fake_read(eq, NULL) != -FI_EAGAIN)
+			fi_eq_readerr(&eq->fid, &err, 0);
+		cr_assert_eq(ep->state, VRC_EP_SHUTDOWN);
+		fake_ep_close(ep);
+		fake_fail_alloc = 0;
+	}
 }

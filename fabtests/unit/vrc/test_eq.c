@@ -218,11 +218,11 @@ Test(eq, sread_waits_as_long_as_it_should)
 	cr_assert_eq(fi_eq_sread(&eq->fid, &event, &entry, sizeof(entry), 200,
 				 0), -FI_EAGAIN);
 	cr_assert_geq(vrc_now_ms() - start, 199);
-	cr_assert_leq(vrc_now_ms() - start, 2000);
+	cr_assert_leq(vrc_now_ms() - start, 20000);
 	start = vrc_now_ms();
 	cr_assert_eq(fi_eq_sread(&eq->fid, &event, &entry, sizeof(entry), 0,
 				 0), -FI_EAGAIN);
-	cr_assert_leq(vrc_now_ms() - start, 100);
+	cr_assert_leq(vrc_now_ms() - start, 5000);
 }
 
 static void *write_later(void *arg)
@@ -303,7 +303,7 @@ Test(eq, no_lost_wakeup)
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
 	cr_assert_eq(taken, 2000);
-	cr_assert_leq(vrc_now_ms() - start, 10000);
+	cr_assert_leq(vrc_now_ms() - start, 20000);
 	cr_assert_eq(fd_ready(), 0);
 }
 

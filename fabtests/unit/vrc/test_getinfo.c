@@ -12,7 +12,8 @@
 #include "fake_verbs.h"
 #include "vrc_info.h"
 
-#define RMA_MR (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
+#define RMA_MR                                                                 \
+	(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
 
 static struct fi_info *hints;
 static struct fi_info *info;
@@ -117,11 +118,11 @@ struct refusal {
 	size_t size;
 };
 
-#define REFUSAL(part, type, name, value_, text_)                              \
-	{                                                                     \
-		#part "->" #name, text_, offsetof(struct fi_info, part),      \
-			offsetof(struct type, name), value_,                  \
-			sizeof(((struct type *)0)->name)                      \
+#define REFUSAL(part, type, name, value_, text_)                               \
+	{                                                                      \
+#part "->" #name, text_, offsetof(struct fi_info, part),       \
+			offsetof(struct type, name), value_,                   \
+			sizeof(((struct type *)0)->name)                       \
 	}
 
 static const struct refusal refusals[] = {
@@ -135,7 +136,8 @@ static const struct refusal refusals[] = {
 	REFUSAL(tx_attr, fi_tx_attr, op_flags, FI_DELIVERY_COMPLETE,
 		"FI_DELIVERY_COMPLETE"),
 	REFUSAL(rx_attr, fi_rx_attr, op_flags, FI_MULTI_RECV, "FI_MULTI_RECV"),
-	REFUSAL(tx_attr, fi_tx_attr, op_flags, 1ULL << 62, "0x4000000000000000"),
+	REFUSAL(tx_attr, fi_tx_attr, op_flags, 1ULL << 62,
+		"0x4000000000000000"),
 	REFUSAL(tx_attr, fi_tx_attr, msg_order, FI_ORDER_WAR, "FI_ORDER_WAR"),
 	REFUSAL(rx_attr, fi_rx_attr, msg_order, FI_ORDER_SAR, "FI_ORDER_SAR"),
 	REFUSAL(rx_attr, fi_rx_attr, comp_order, FI_ORDER_DATA, "0x10000"),
@@ -202,8 +204,9 @@ ParameterizedTest(int *index, getinfo, refusal)
 
 Test(getinfo, caps_refused)
 {
-	static const uint64_t other[] = { FI_TAGGED, FI_ATOMIC, FI_MULTICAST,
-					  FI_HMEM, FI_MULTI_RECV, FI_RMA_EVENT,
+	static const uint64_t other[] = { FI_TAGGED,	    FI_ATOMIC,
+					  FI_MULTICAST,	    FI_HMEM,
+					  FI_MULTI_RECV,    FI_RMA_EVENT,
 					  FI_DIRECTED_RECV, 1ULL << 60 };
 
 	for (size_t i = 0; i < ARRAY_SIZE(other); i++) {
@@ -220,15 +223,13 @@ Test(getinfo, caps_modifiers)
 	cr_assert_eq(info->caps & VRC_PRIMARY_CAPS, FI_MSG | FI_SEND | FI_RECV);
 	cr_assert_eq(info->tx_attr->caps, FI_MSG | FI_SEND);
 	cr_assert_eq(info->rx_attr->caps, FI_MSG | FI_RECV);
-	cr_assert_eq(info->domain_attr->mr_mode,
-		     FI_MR_LOCAL | FI_MR_ALLOCATED);
+	cr_assert_eq(info->domain_attr->mr_mode, FI_MR_LOCAL | FI_MR_ALLOCATED);
 
 	hints->caps = FI_MSG | FI_RMA | FI_WRITE;
 	cr_assert_eq(ask(), 0);
 	cr_assert_eq(info->caps & VRC_PRIMARY_CAPS,
 		     FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_WRITE);
-	cr_assert_eq(info->tx_attr->caps,
-		     FI_MSG | FI_RMA | FI_SEND | FI_WRITE);
+	cr_assert_eq(info->tx_attr->caps, FI_MSG | FI_RMA | FI_SEND | FI_WRITE);
 	cr_assert_eq(info->rx_attr->caps, FI_MSG | FI_RMA | FI_RECV);
 
 	hints->caps = FI_RMA;
@@ -279,10 +280,10 @@ Test(getinfo, mr_mode_bits)
 
 Test(getinfo, mr_mode_every_combination)
 {
-	static const int bits[] = { FI_MR_LOCAL,      FI_MR_RAW,
-				    FI_MR_VIRT_ADDR,  FI_MR_ALLOCATED,
-				    FI_MR_PROV_KEY,   FI_MR_MMU_NOTIFY,
-				    FI_MR_RMA_EVENT,  FI_MR_ENDPOINT };
+	static const int bits[] = { FI_MR_LOCAL,     FI_MR_RAW,
+				    FI_MR_VIRT_ADDR, FI_MR_ALLOCATED,
+				    FI_MR_PROV_KEY,  FI_MR_MMU_NOTIFY,
+				    FI_MR_RMA_EVENT, FI_MR_ENDPOINT };
 	const int need = RMA_MR & ~FI_MR_LOCAL;
 	int mode, ret;
 
@@ -345,6 +346,14 @@ Test(getinfo, cq_data)
 	cr_assert_eq(ask(), 0);
 	cr_assert_eq(info->mode, 0);
 	cr_assert_eq(info->rx_attr->mode, FI_RX_CQ_DATA);
+
+	/* What the context says counts, if it says anything. */
+	hints->mode = FI_RX_CQ_DATA | FI_CONTEXT;
+	hints->rx_attr->mode = FI_CONTEXT;
+	hints->domain_attr->cq_data_size = 0;
+	cr_assert_eq(ask(), 0);
+	cr_assert_eq(info->domain_attr->cq_data_size, 0);
+	cr_assert_eq(info->mode | info->rx_attr->mode, 0);
 
 	/* Not offered, not needed. */
 	hints->rx_attr->mode = 0;
@@ -483,14 +492,19 @@ Test(getinfo, unasked_never_warns)
 	cr_assert_eq(ask(), -FI_ENODATA);
 	cr_assert_eq(fake.warns, 0);
 	cr_assert_eq(fake.infos, 1, "%s", fake.log);
-	setenv("FI_PROVIDER", "tcp;vrc", 1);
+	/* And once is enough. */
 	cr_assert_eq(ask(), -FI_ENODATA);
-	cr_assert_eq(fake.warns, 1);
+	cr_assert_eq(fake.infos, 0, "%s", fake.log);
 	setenv("FI_PROVIDER", "^vrc", 1);
 	hints->tx_attr->size = SIZE_MAX;
 	hints->caps = 0;
 	cr_assert_eq(ask(), -FI_ENODATA);
 	cr_assert_eq(fake.warns, 0);
+	setenv("FI_PROVIDER", "tcp;vrc", 1);
+	hints->tx_attr->size = 0;
+	hints->rx_attr->size = SIZE_MAX;
+	cr_assert_eq(ask(), -FI_ENODATA);
+	cr_assert_eq(fake.warns, 1);
 }
 
 /* A utility provider tries this and that on its user's behalf. */
@@ -500,4 +514,11 @@ Test(getinfo, layered_never_warns)
 	cr_assert_eq(fake_getinfo(NULL, NULL, 1ULL << 59, hints, &info),
 		     -FI_ENODATA);
 	cr_assert_eq(fake.warns, 0);
+	cr_assert_eq(fake.infos, 1);
+	/* Nor says a word if nobody asked for vrc. */
+	free(hints->fabric_attr->prov_name);
+	hints->fabric_attr->prov_name = NULL;
+	cr_assert_eq(fake_getinfo(NULL, NULL, 1ULL << 59, hints, &info),
+		     -FI_ENODATA);
+	cr_assert_eq(fake.infos, 0);
 }

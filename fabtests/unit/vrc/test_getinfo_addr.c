@@ -75,8 +75,8 @@ static void hint_addr(void **addr, size_t *len, const char *ip, uint16_t port)
 
 	sa.sa.sa_family = strchr(ip, ':') ? AF_INET6 : AF_INET;
 	inet_pton(sa.sa.sa_family, ip,
-		  strchr(ip, ':') ? (void *)&sa.in6.sin6_addr :
-				    (void *)&sa.in.sin_addr);
+		  strchr(ip, ':') ? (void *)&sa.in6.sin6_addr
+				  : (void *)&sa.in.sin_addr);
 	vrc_sockaddr_set_port(&sa.sa, port);
 	cr_assert(vrc_info_set_addr(addr, len, &sa.sa));
 }
@@ -102,9 +102,9 @@ Test(addr, all_of_softverbs_loopback_last)
 	for (i = info; i; i = i->next, n++) {
 		cr_assert_str_eq(str(i->src_addr), want[n]);
 		cr_assert_null(i->dest_addr);
-		cr_assert_eq(i->addr_format, strchr(want[n], '[') ?
-						     FI_SOCKADDR_IN6 :
-						     FI_SOCKADDR_IN);
+		cr_assert_eq(i->addr_format, strchr(want[n], '[')
+						     ? FI_SOCKADDR_IN6
+						     : FI_SOCKADDR_IN);
 		cr_assert_eq(i->src_addrlen, strchr(want[n], '[') ? 28 : 16);
 	}
 	cr_assert_eq(info->caps & VRC_SECONDARY_CAPS, VRC_SECONDARY_CAPS);
@@ -474,13 +474,13 @@ Test(addr, bond_and_ib)
 	cr_assert_str_eq(info->next->next->domain_attr->name, "mlx5_2");
 	cr_assert_str_eq(info->next->next->nic->link_attr->network_type,
 			 "InfiniBand");
-	vrc_params.iface = (char *)(uintptr_t)"bond0";
+	vrc_params.iface = (char *)(uintptr_t) "bond0";
 	vrc_dev_forget();
 	cr_assert_eq(ask(NULL, NULL, 0), 0);
 	cr_assert_eq(count(), 2);
 	says("mlx5_2: no usable IP address on FI_VRC_IFACE=bond0");
 	vrc_params.iface = NULL;
-	vrc_params.device = (char *)(uintptr_t)"mlx5_2";
+	vrc_params.device = (char *)(uintptr_t) "mlx5_2";
 	vrc_dev_forget();
 	cr_assert_eq(ask(NULL, NULL, 0), 0);
 	cr_assert_eq(count(), 1);
@@ -534,7 +534,7 @@ static void *getinfo_thread(void *arg)
 	for (int i = 0; i < 200; i++) {
 		list = NULL;
 		if (vrc_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &list))
-			return (void *)(uintptr_t)"failed";
+			return (void *)(uintptr_t) "failed";
 		fi_freeinfo(list);
 		if (i % 50 == 0)
 			vrc_dev_forget();
@@ -661,7 +661,8 @@ Test(addr, connreq)
 Test(addr, address_string)
 {
 	fake_plain_host();
-	cr_assert_eq(ask("fi_sockaddr_in://127.0.0.1:7471", NULL, FI_SOURCE), 0);
+	cr_assert_eq(ask("fi_sockaddr_in://127.0.0.1:7471", NULL, FI_SOURCE),
+		     0);
 	cr_assert_str_eq(str(info->src_addr), "127.0.0.1:7471");
 	cr_assert_eq(ask("fi_sockaddr_in6://[::1]:80/x?qos=3", NULL, FI_SOURCE),
 		     0);
@@ -753,7 +754,8 @@ Test(addr, every_allocation_fails)
 			break;
 		cr_assert_eq(ret, -FI_ENOMEM, "%d: %d", n, ret);
 		cr_assert_eq(fake.contexts | fake.ids | fake.channels |
-				     fake.lists, 0, "at %d", n);
+				     fake.lists,
+			     0, "at %d", n);
 	}
 	cr_assert_eq(ret, 0);
 	cr_assert_gt(n, 10);
@@ -776,7 +778,8 @@ Test(addr, every_verb_fails)
 		cr_assert(ret == 0 || ret == -FI_ENODATA || ret == -FI_EIO,
 			  "%d: %d", n, ret);
 		cr_assert_eq(fake.contexts | fake.ids | fake.channels |
-				     fake.lists, 0, "at %d", n);
+				     fake.lists,
+			     0, "at %d", n);
 	}
 	cr_assert_eq(ret, 0);
 	cr_assert_gt(n, 10);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "fake.h"
+#include "fake_alloc.h"
 
 static struct vrc_eq *eq;
 static struct vrc_pep *pep;
@@ -21,7 +22,7 @@ static struct vrc_pep *open_pep(const union vrc_sockaddr *src,
 	info->addr_format = addr_format;
 	if (src) {
 		info->src_addrlen = vrc_sockaddr_len(&src->sa);
-		info->src_addr = calloc(1, info->src_addrlen);
+		info->src_addr = malloc(info->src_addrlen);
 		memcpy(info->src_addr, src, info->src_addrlen);
 	}
 	cr_assert_eq(vrc_pep_open(&fake_fabric()->fid, info, &fid, NULL), 0);
@@ -403,4 +404,29 @@ Test(pep, bad_infos)
 		     -FI_EINVAL);
 	bad_info->src_addr = NULL;
 	fi_freeinfo(bad_info);
+}
+
+/* A request that finds no memory is refused, not forgotten. */
+Test(pep, out_of_memory)
+{
+	struct fi_info *dup = fi_allocinfo();
+	struct fid_pep *fid;
+	struct fid_eq *no_eq;
+
+	cr_assert_eq(fi_listen(&pep->fid), 0);
+	for (int n = 1; n <= 2; n++) {
+		fake_fail_alloc = n;
+		request("x");
+		cr_assert_eq(fake_read(eq, NULL), -FI_EAGAIN);
+		cr_assert_eq(fake.calls[FAKE_REJECT], n);
+		cr_assert_eq(fake.ids, 1);
+	}
+	fake_fail_alloc = 1;
+	dup->ep_attr->type = FI_EP_MSG;
+	cr_assert_eq(vrc_pep_open(&fake_fabric()->fid, dup, &fid, NULL),
+		     -FI_ENOMEM);
+	fake_fail_alloc = 1;
+	cr_assert_eq(vrc_eq_open(&fake_fabric()->fid, NULL, &no_eq, NULL),
+		     -FI_ENOMEM);
+	fi_freeinfo(dup);
 }
