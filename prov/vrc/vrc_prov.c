@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "vrc.h"
+#include "vrc_info.h"
 
 struct vrc_params vrc_params = {
 	.softverbs = VRC_SOFTVERBS_AUTO,
@@ -105,6 +106,7 @@ static void params_read(void)
 
 static void cleanup(void)
 {
+	vrc_dev_forget();
 }
 
 struct fi_provider vrc_prov = {

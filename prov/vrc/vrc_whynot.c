@@ -84,7 +84,8 @@ void vrc_whynot_place(struct vrc_whynot *why, const char *subject,
 	va_end(ap);
 }
 
-/* A race or a full table costs one line more or less. */
+/* INFO and WARN have keys of their own. A race or a full table costs one line
+ * more or less. */
 static bool first_time(uint64_t key)
 {
 	static _Atomic uint64_t seen[128];
@@ -110,7 +111,7 @@ void vrc_whynot_report(const struct vrc_whynot *why, bool found)
 	if (!why->cnt)
 		return;
 	if (!found && !why->asked) {
-		if (!why->layered && first_time(why->reason[0].key))
+		if (!why->layered && first_time(~why->reason[0].key))
 			vrc_info(CORE, "not offered: %s: %s%s\n",
 				 why->reason[0].subject, why->reason[0].text,
 				 why->cnt > 1 ? " (and other reasons)" : "");
