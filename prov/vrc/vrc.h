@@ -343,6 +343,11 @@ struct vrc_eq {
 	int epoll_fd;
 	int signal_fd;		/* eventfd: counts as readable while queued */
 	enum fi_wait_obj wait_obj;
+	/* The thread that handles connection events; cm_epoll_fd is -1 if
+	 * there is none, and then epoll_fd has the channels. */
+	pthread_t thread;
+	int cm_epoll_fd;
+	int stop_fd;
 };
 
 struct vrc_pep {
@@ -485,8 +490,7 @@ int vrc_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 		struct fid_eq **eq, void *context);
 /* fi_trywait: 0 if it is safe to wait, -FI_EAGAIN if there is an event. */
 int vrc_eq_trywait(struct vrc_eq *eq);
-/* Handles connection events that wait in the kernel. For readers of idle
- * completion queues: may be called with a cq->lock held. Never blocks. */
+/* Handles all connection events that wait in the kernel. Takes eq->lock. */
 void vrc_eq_progress(struct vrc_eq *eq);
 /* The event channel for that backend; NULL with errno set. Takes eq->lock. */
 struct rdma_event_channel *vrc_eq_channel(struct vrc_eq *eq,
@@ -499,6 +503,12 @@ int vrc_eq_post_err(struct vrc_eq *eq, struct fid *fid, int err,
 		    int prov_errno, const void *data, size_t len);
 /* Drop what is queued for a fid that is closing. Caller holds eq->lock. */
 void vrc_eq_forget(struct vrc_eq *eq, const struct fid *fid);
+
+/* vrc_eq_thread.c */
+/* Starts the thread that handles connection events; without it they are
+ * handled when the queue is read. */
+int vrc_eq_thread_start(struct vrc_eq *eq);
+void vrc_eq_thread_stop(struct vrc_eq *eq);
 
 /* vrc_cm.c */
 extern const struct fi_ops_cm vrc_cm_ep_ops;

@@ -57,7 +57,8 @@ bool vrc_cm_id_fits(const struct rdma_cm_id *id,
 /* A local address of dev that suits dst; NULL if there is none. */
 const struct vrc_addr *vrc_cm_pick_source(const struct vrc_dev *dev,
 					  const struct sockaddr *dst);
-/* Private data that carries nothing of the application's. */
+/* Refuses, on either side; data is the application's. Failing, it says so in
+ * the log only. */
 void vrc_cm_id_reject(const struct vrc_verbs_ops *ops, struct rdma_cm_id *id,
 		      const void *data, size_t len);
 

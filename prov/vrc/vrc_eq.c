@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The event queue: events and errors wait in two lists until they are read,
- * errors first. The rdma_cm event channels of its endpoints hang on it too.
- * Who reads takes from them only while nothing is queued, so that a storm of
- * connection requests waits in the kernel, under the backlog.
+ * errors first. The rdma_cm event channels of its endpoints hang on it too; a
+ * thread takes from them (vrc_eq_thread.c), and so does who reads and finds
+ * nothing queued, which is faster when the reader polls.
  *
- * What to wait on is an epoll descriptor over the channels' descriptors and an
- * eventfd whose count is not zero exactly while an event or an error is queued.
+ * What to wait on is an epoll descriptor over an eventfd whose count is not
+ * zero exactly while an event or an error is queued.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -196,9 +196,7 @@ static void progress(struct vrc_eq *eq, bool all)
 
 void vrc_eq_progress(struct vrc_eq *eq)
 {
-	/* Whoever holds the lock is at it already. */
-	if (!lock_try(&eq->lock))
-		return;
+	lock_take(&eq->lock);
 	progress(eq, true);
 	lock_drop(&eq->lock);
 }
@@ -394,7 +392,7 @@ int vrc_eq_trywait(struct vrc_eq *eq)
 	return ret;
 }
 
-/* Non-blocking, and part of what the application waits on. */
+/* Non-blocking, and what the thread waits on, or else the application. */
 static int channel_prepare(const struct vrc_eq *eq,
 			   struct rdma_event_channel *channel)
 {
@@ -405,6 +403,10 @@ static int channel_prepare(const struct vrc_eq *eq,
 	    fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
 	    fcntl(channel->fd, F_SETFD, FD_CLOEXEC) < 0)
 		return -1;
+	event.data.fd = channel->fd;
+	if (eq->cm_epoll_fd >= 0)
+		return epoll_ctl(eq->cm_epoll_fd, EPOLL_CTL_ADD, channel->fd,
+				 &event);
 	if (eq->epoll_fd < 0)
 		return 0;
 	return epoll_ctl(eq->epoll_fd, EPOLL_CTL_ADD, channel->fd, &event);
@@ -424,6 +426,9 @@ static struct rdma_event_channel *channel_make(struct vrc_eq *eq,
 			 ops->name, strerror(err));
 		goto out;
 	}
+	/* If it cannot be had, reading the queue does its work. */
+	if (eq->cm_epoll_fd < 0)
+		vrc_eq_thread_start(eq);
 	if (channel_prepare(eq, channel)) {
 		err = errno;
 		vrc_warn(EQ, "eq: %s: rdma_cm event channel: %s\n",
@@ -500,6 +505,7 @@ static int eq_close(struct fid *fid)
 
 	if (atomic_load(&eq->ref))
 		return -FI_EBUSY;
+	vrc_eq_thread_stop(eq);
 	lock_take(&eq->lock);
 	vrc_eq_forget(eq, NULL);
 	/* Requests of closed passive endpoints that nobody answered. */
@@ -584,6 +590,7 @@ int vrc_eq_open(struct fid_fabric *fabric_fid, struct fi_eq_attr *attr,
 	list_init(&eq->events);
 	list_init(&eq->errors);
 	list_init(&eq->connreqs);
+	eq->cm_epoll_fd = -1;
 	eq->fabric = fabric;
 	atomic_fetch_add(&fabric->ref, 1);
 	eq->fid.fid.fclass = FI_CLASS_EQ;

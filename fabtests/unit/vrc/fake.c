@@ -78,6 +78,17 @@ void fake_reset(void)
 		.addr_cnt = 2,
 	};
 	fake_devs[0] = &fake_dev;
+	fake_devs[1] = NULL;
+}
+
+void fake_second_device(void)
+{
+	static struct vrc_dev second;
+
+	second = fake_dev;
+	second.ops = &fake_ops_second;
+	strcpy(second.name, "fake1");
+	fake_devs[1] = &second;
 }
 
 void fake_check_clean(void)
@@ -477,6 +488,7 @@ struct vrc_eq *fake_eq(struct vrc_fabric *fabric, enum fi_wait_obj wait_obj,
 	struct fid_eq *eq;
 
 	cr_assert_eq(vrc_eq_open(&fabric->fid, &attr, &eq, NULL), 0);
+	cr_assert_gt(fake_live, 0, "not compiled with -include fake_alloc.h");
 	return vrc_eq(eq);
 }
 
@@ -542,4 +554,14 @@ int fake_read(struct vrc_eq *eq, struct fi_eq_cm_entry *entry)
 	ret = fi_eq_read(&eq->fid, &event, entry ? entry : &dummy,
 			 sizeof(dummy), 0);
 	return ret < 0 ? (int)ret : (int)event;
+}
+
+/* No thread: a test handles events when it wants to. */
+int vrc_eq_thread_start(struct vrc_eq *eq)
+{
+	return -FI_ENOSYS;
+}
+
+void vrc_eq_thread_stop(struct vrc_eq *eq)
+{
 }

@@ -50,6 +50,8 @@ extern const struct vrc_verbs_ops fake_ops;
 extern const struct vrc_verbs_ops fake_ops_second;
 
 void fake_reset(void);
+/* Another device, of another backend, on address 10.0.0.1 too. */
+void fake_second_device(void);
 /* Everything that was made is gone. */
 void fake_check_clean(void);
 /* Puts an event on the id's channel; data may be NULL. */

@@ -133,9 +133,9 @@ static struct vrc_ep *connected(bool passive)
 
 Test(cm, active_connection)
 {
-	struct {
+	union {
 		struct fi_eq_cm_entry entry;
-		char data[64];
+		char room[sizeof(struct fi_eq_cm_entry) + 64];
 	} buf;
 	union vrc_sockaddr name, want = fake_addr(9, 1234);
 	size_t len = sizeof(name);
@@ -168,7 +168,7 @@ Test(cm, active_connection)
 		     sizeof(buf.entry) + 7);
 	cr_assert_eq(ev, FI_CONNECTED);
 	cr_assert_eq(buf.entry.fid, &ep->fid.fid);
-	cr_assert_arr_eq(buf.data, "welcome", 7);
+	cr_assert_arr_eq(buf.entry.data, "welcome", 7);
 	cr_assert_eq(fake.calls[FAKE_QP_CONNECT], 1);
 	cr_assert_eq(fake.calls[FAKE_ESTABLISH], 1);
 	cr_assert_eq(fake.calls[FAKE_QP_ESTABLISHED], 1);

@@ -115,9 +115,9 @@ Test(eq, too_small_stays)
 /* fi_eq(3): connection data is cut to the room there is. */
 Test(eq, connection_data_is_cut)
 {
-	struct {
+	union {
 		struct fi_eq_cm_entry entry;
-		char data[8];
+		char room[sizeof(struct fi_eq_cm_entry) + 8];
 	} buf;
 	size_t head = sizeof(struct fi_eq_cm_entry);
 	uint32_t event;
@@ -134,7 +134,7 @@ Test(eq, connection_data_is_cut)
 							      room : 5)));
 		cr_assert_eq(event, FI_CONNECTED);
 		cr_assert_eq(buf.entry.fid, &some_fid);
-		cr_assert_arr_eq(buf.data, "abcde\0\0\0", room < 5 ? room : 8);
+		cr_assert_arr_eq(buf.entry.data, "abcde\0\0\0", room < 5 ? room : 8);
 	}
 }
 

@@ -171,9 +171,9 @@ Test(pep, no_address_at_all)
 
 Test(pep, request_and_endpoint)
 {
-	struct {
+	union {
 		struct fi_eq_cm_entry entry;
-		char data[64];
+		char room[sizeof(struct fi_eq_cm_entry) + 64];
 	} buf;
 	union vrc_sockaddr want = fake_addr(9, 999);
 	struct vrc_ep *ep;
@@ -185,7 +185,7 @@ Test(pep, request_and_endpoint)
 	cr_assert_eq(fi_eq_read(&eq->fid, &event, &buf, sizeof(buf), 0),
 		     sizeof(buf.entry) + 6);
 	cr_assert_eq(event, FI_CONNREQ);
-	cr_assert_arr_eq(buf.data, "please", 6);
+	cr_assert_arr_eq(buf.entry.data, "please", 6);
 	cr_assert_arr_eq(buf.entry.info->dest_addr, &want, sizeof(want.in));
 	ep = fake_ep(eq, buf.entry.info->handle, &ret);
 	cr_assert_eq(ret, 0);
@@ -429,4 +429,53 @@ Test(pep, out_of_memory)
 	cr_assert_eq(vrc_eq_open(&fake_fabric()->fid, NULL, &no_eq, NULL),
 		     -FI_ENOMEM);
 	fi_freeinfo(dup);
+}
+
+/* A wildcard is on every backend, with one port. */
+Test(pep, two_backends)
+{
+	union vrc_sockaddr any = { .in.sin_family = AF_INET }, name;
+	union vrc_sockaddr peer = fake_addr(9, 999);
+	struct fi_eq_cm_entry entry;
+	struct vrc_pep *p = open_pep(&any, FI_SOCKADDR_IN);
+	size_t len = sizeof(name);
+
+	fake_second_device();
+	cr_assert_eq(fi_pep_bind(&p->fid, &eq->fid.fid, 0), 0);
+	cr_assert_eq(fi_listen(&p->fid), 0);
+	cr_assert_eq(fake.calls[FAKE_LISTEN], 2);
+	cr_assert_eq(p->ids[0].ops, &fake_ops);
+	cr_assert_eq(p->ids[1].ops, &fake_ops_second);
+	cr_assert_eq(fi_getname(&p->fid.fid, &name, &len), 0);
+	for (int i = 0; i < 2; i++)
+		cr_assert_eq(vrc_sockaddr_port(
+				     &p->ids[i].id->route.addr.src_addr),
+			     ntohs(name.in.sin_port));
+	/* Requests come by either. */
+	for (int i = 0; i < 2; i++) {
+		fake_request(p->ids[i].id, &peer.sa, NULL, 0);
+		cr_assert_eq(fake_read(eq, &entry), FI_CONNREQ);
+		cr_assert_eq(vrc_connreq(entry.info->handle)->ops,
+			     p->ids[i].ops);
+		cr_assert_eq(fi_reject(&p->fid, entry.info->handle, NULL, 0),
+			     0);
+		fi_freeinfo(entry.info);
+	}
+	cr_assert_eq(fi_close(&p->fid.fid), 0);
+}
+
+/* A named domain's address is on that domain's device only. */
+Test(pep, named_device)
+{
+	union vrc_sockaddr src = fake_addr(1, 0);
+	struct vrc_pep *p;
+
+	fake_second_device();
+	p = open_pep(&src, FI_SOCKADDR_IN);
+	p->info->domain_attr->name = strdup("fake1");
+	cr_assert_eq(fi_pep_bind(&p->fid, &eq->fid.fid, 0), 0);
+	cr_assert_eq(fi_listen(&p->fid), 0);
+	cr_assert_eq(p->ids[0].ops, &fake_ops_second);
+	cr_assert_null(p->ids[1].ops);
+	cr_assert_eq(fi_close(&p->fid.fid), 0);
 }
