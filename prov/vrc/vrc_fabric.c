@@ -79,6 +79,23 @@ static const struct fi_ops_fabric fabric_ops = {
 	.domain2 = domain2,
 };
 
+/* Some device has an address on the network of that name. */
+static bool fabric_is_known(const char *name)
+{
+	const struct vrc_addr *addr;
+	struct vrc_dev_list list;
+	bool found = false;
+
+	if (vrc_dev_list_get(&list))
+		return false;
+	for (size_t i = 0; i < list.cnt && !found; i++)
+		for (addr = list.devs[i]->addrs;
+		     addr != vrc_addr_end(list.devs[i]) && !found; addr++)
+			found = !strcmp(addr->fabric, name);
+	vrc_dev_list_free(&list);
+	return found;
+}
+
 int vrc_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out,
 		    void *context)
 {
@@ -87,6 +104,11 @@ int vrc_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out,
 	if (!attr || !attr->name) {
 		vrc_warn(FABRIC, "fi_fabric: no name in the attributes\n");
 		return -FI_EINVAL;
+	}
+	if (!fabric_is_known(attr->name)) {
+		vrc_warn(FABRIC, "fi_fabric: no device has an address on %s\n",
+			 attr->name);
+		return -FI_ENODATA;
 	}
 	fabric = calloc(1, sizeof(*fabric));
 	if (!fabric)

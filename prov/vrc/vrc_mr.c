@@ -101,6 +101,11 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 			 attr->iov_count);
 		return -FI_EINVAL;
 	}
+	if (attr->offset) {
+		vrc_warn(MR, "fi_mr_reg: offset %" PRIu64 "; it must be 0\n",
+			 attr->offset);
+		return -FI_EINVAL;
+	}
 	if (attr->access & ~(uint64_t)MR_ACCESS) {
 		vrc_warn(MR, "fi_mr_reg: access 0x%" PRIx64 " not supported\n",
 			 attr->access & ~(uint64_t)MR_ACCESS);

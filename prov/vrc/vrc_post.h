@@ -12,10 +12,12 @@
 
 #include "vrc.h"
 
-/* Completion levels that an RC queue pair cannot give. */
-#define VRC_REFUSED_FLAGS \
+/* Completion levels and kinds of operation that an RC queue pair cannot give;
+ * to carry them out as something less would be to lie. */
+#define VRC_REFUSED_FLAGS                                                 \
 	(FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | \
-	 FI_MULTI_RECV)
+	 FI_MULTI_RECV | FI_TRIGGER | FI_MULTICAST | FI_PEEK | FI_CLAIM | \
+	 FI_DISCARD)
 
 /* One operation, as the API calls describe it. */
 struct vrc_tx {
