@@ -8,7 +8,8 @@
  *	sv_cm_conn.c	one TCP connection: buffers, messages, end of life
  *	sv_cm_active.c	what the connecting side does, step by step
  *	sv_cm_passive.c	listeners, and the same for the accepting side
- *	sv_handover.c	same-host proof, UNIX socket, passing of the link
+ *	sv_handover.c	same-host proof, passing of the link; the connecting end
+ *	sv_handover_serve.c	its accepting end: the UNIX socket and its guests
  *	sv_addr.c	addresses
  *
  * Locking. One lock, sv_cm.lock, guards every struct below. Public calls and
@@ -59,7 +60,8 @@ enum {
 	SV_CM_REJ_CONSUMER = 28,
 
 	SV_CM_REQUEST_MS = 5000,	/* accepted, no request yet */
-	/* connect to reply: the peer's application may take its time, as it
+	SV_CM_HELLO_MS = 10000,		/* connect to the peer's first word */
+	/* HELLO to reply: the peer's application may take its time, as it
 	 * may on RoCE, where 16 tries of 4.3 s are made */
 	SV_CM_REPLY_MS = 68000,
 	SV_CM_HANDOVER_MS = 20000,	/* reply to link */

@@ -112,7 +112,7 @@ int sv_active_connect(struct sv_id *id)
 	err = sv_conn_watch(conn, EPOLLOUT);
 	if (err)
 		return err;
-	sv_conn_set_timer(conn, SV_CM_REPLY_MS);
+	sv_conn_set_timer(conn, SV_CM_HELLO_MS);
 	return 0;
 }
 
@@ -170,6 +170,7 @@ static int active_hello(struct sv_conn *conn)
 		return 0;
 	}
 	hello.conn = conn->own_conn;
+	sv_conn_set_timer(conn, SV_CM_REPLY_MS);
 	sv_conn_send_ctrl(conn, &hello);
 	return 0;
 }

@@ -11,10 +11,11 @@
 #include <unistd.h>
 
 static struct lock core_lock = { PTHREAD_MUTEX_INITIALIZER };
-static struct list contexts = { &contexts, &contexts }; /* core_lock */
+static struct lock contexts_lock = { PTHREAD_MUTEX_INITIALIZER };
+static struct list contexts = { &contexts, &contexts }; /* contexts_lock */
 static uint8_t identity[16]; /* core_lock; constant once started */
 static bool started; /* core_lock */
-static bool atfork; /* core_lock; a child inherits the handlers */
+static int atfork_err; /* constant once loaded */
 
 /* Each connection takes a few descriptors, and the soft limit is often 1024. */
 static void raise_fd_limit(void)
@@ -29,14 +30,14 @@ static void raise_fd_limit(void)
 
 static void fork_prepare(void)
 {
-	lock_take(&core_lock);
+	lock_take(&contexts_lock);
 	sv_link_fork_prepare();
 }
 
 static void fork_parent(void)
 {
 	sv_link_fork_parent();
-	lock_drop(&core_lock);
+	lock_drop(&contexts_lock);
 }
 
 /* The connection manager, if in use, calls both as well: that is all right. */
@@ -44,6 +45,16 @@ static void fork_child(void)
 {
 	sv_engine_fork_child();
 	sv_core_fork_child();
+	fork_parent();
+}
+
+/*
+ * At load time, so that it is before the connection manager's: of handlers
+ * registered later the prepare part runs earlier, and its lock comes first.
+ */
+static void __attribute__((constructor)) fork_register(void)
+{
+	atfork_err = pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
 /* Positive errno. */
@@ -54,11 +65,9 @@ int sv_core_start(void)
 	lock_take(&core_lock);
 	if (started)
 		goto out;
-	if (!atfork)
-		err = pthread_atfork(fork_prepare, fork_parent, fork_child);
+	err = atfork_err;
 	if (err)
 		goto out;
-	atfork = true;
 	err = sv_mr_start();
 	if (err)
 		goto out;
@@ -78,16 +87,16 @@ const uint8_t *sv_core_identity(void)
 
 void sv_core_add_ctx(struct sv_ctx *ctx)
 {
-	lock_take(&core_lock);
+	lock_take(&contexts_lock);
 	list_add_tail(&contexts, &ctx->node);
-	lock_drop(&core_lock);
+	lock_drop(&contexts_lock);
 }
 
 void sv_core_del_ctx(struct sv_ctx *ctx)
 {
-	lock_take(&core_lock);
+	lock_take(&contexts_lock);
 	list_del(&ctx->node);
-	lock_drop(&core_lock);
+	lock_drop(&contexts_lock);
 }
 
 /*

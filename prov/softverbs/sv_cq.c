@@ -38,12 +38,12 @@ void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
 	uint32_t prod;
 	int arm;
 
-	lock_take(&cq->lock);
+	sv_lock_take(&cq->lock);
 	prod = atomic_load_explicit(&cq->prod, memory_order_relaxed);
 	if (unlikely(prod - atomic_load_explicit(&cq->cons,
 						 memory_order_relaxed) >
 		     cq->mask)) {
-		lock_drop(&cq->lock);
+		sv_lock_drop(&cq->lock);
 		cq_overrun(cq);
 		return;
 	}
@@ -56,7 +56,7 @@ void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
 		atomic_store(&cq->arm, SV_ARM_NONE);
 		sv_chan_raise(cq);
 	}
-	lock_drop(&cq->lock);
+	sv_lock_drop(&cq->lock);
 }
 
 static int cq_pop(struct sv_cq *cq, int num, struct ibv_wc *wc)
@@ -70,7 +70,7 @@ static int cq_pop(struct sv_cq *cq, int num, struct ibv_wc *wc)
 	if (atomic_load_explicit(&cq->prod, memory_order_acquire) ==
 	    atomic_load_explicit(&cq->cons, memory_order_relaxed))
 		return 0;
-	lock_take(&cq->lock);
+	sv_lock_take(&cq->lock);
 	prod = atomic_load_explicit(&cq->prod, memory_order_relaxed);
 	cons = atomic_load_explicit(&cq->cons, memory_order_relaxed);
 	for (; got < num && cons != prod; cons++, got++) {
@@ -84,7 +84,7 @@ static int cq_pop(struct sv_cq *cq, int num, struct ibv_wc *wc)
 				      memory_order_release);
 	}
 	atomic_store_explicit(&cq->cons, cons, memory_order_release);
-	lock_drop(&cq->lock);
+	sv_lock_drop(&cq->lock);
 	return got;
 }
 
@@ -93,7 +93,7 @@ void sv_cq_purge(struct sv_cq *cq, struct sv_qp *qp)
 {
 	uint32_t from, to, prod;
 
-	lock_take(&cq->lock);
+	sv_lock_take(&cq->lock);
 	from = to = atomic_load(&cq->cons);
 	prod = atomic_load(&cq->prod);
 	for (; from != prod; from++) {
@@ -104,7 +104,7 @@ void sv_cq_purge(struct sv_cq *cq, struct sv_qp *qp)
 		to++;
 	}
 	atomic_store(&cq->prod, to);
-	lock_drop(&cq->lock);
+	sv_lock_drop(&cq->lock);
 }
 
 /* ---- links ---- */
@@ -129,13 +129,13 @@ int sv_cq_add_link(struct sv_cq *cq, struct sv_link *link)
 {
 	int err;
 
-	lock_take(&cq->poll_lock);
+	sv_lock_take(&cq->poll_lock);
 	err = links_grow(cq);
 	if (!err) {
 		cq->links[atomic_load(&cq->link_cnt)] = link;
 		atomic_fetch_add(&cq->link_cnt, 1);
 	}
-	lock_drop(&cq->poll_lock);
+	sv_lock_drop(&cq->poll_lock);
 	return err;
 }
 
@@ -143,7 +143,7 @@ void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link)
 {
 	uint32_t i, cnt;
 
-	lock_take(&cq->poll_lock);
+	sv_lock_take(&cq->poll_lock);
 	cnt = atomic_load(&cq->link_cnt);
 	for (i = 0; i < cnt && cq->links[i] != link; i++)
 		;
@@ -151,7 +151,7 @@ void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link)
 		cq->links[i] = cq->links[cnt - 1];
 		atomic_store(&cq->link_cnt, cnt - 1);
 	}
-	lock_drop(&cq->poll_lock);
+	sv_lock_drop(&cq->poll_lock);
 }
 
 /* Caller holds cq->poll_lock. */
@@ -159,10 +159,10 @@ static bool link_poll(struct sv_link *link)
 {
 	if (likely(!link->ops->pending(link)))
 		return false;
-	if (!lock_try(&link->qp->lock))
+	if (!sv_lock_try(&link->qp->lock))
 		return true;
 	link->ops->progress(link);
-	lock_drop(&link->qp->lock);
+	sv_lock_drop(&link->qp->lock);
 	return true;
 }
 
@@ -190,14 +190,14 @@ static void cq_progress(struct sv_cq *cq)
 	uint32_t i, cnt;
 
 	if (!atomic_load_explicit(&cq->link_cnt, memory_order_relaxed) ||
-	    !lock_try(&cq->poll_lock))
+	    !sv_lock_try(&cq->poll_lock))
 		return;
 	cnt = atomic_load_explicit(&cq->link_cnt, memory_order_relaxed);
 	for (i = 0; i < cnt && i < SV_POLL_HOT; i++)
 		link_poll(cq->links[i]);
 	if (cnt > SV_POLL_HOT)
 		cold_poll(cq, cnt);
-	lock_drop(&cq->poll_lock);
+	sv_lock_drop(&cq->poll_lock);
 }
 
 /* ---- verbs ---- */
@@ -239,10 +239,10 @@ int sv_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	struct sv_cq *cq = sv_cq(ibcq);
 	int arm = solicited_only ? SV_ARM_SOLICITED : SV_ARM_ANY;
 
-	lock_take(&cq->lock);
+	sv_lock_take(&cq->lock);
 	if (atomic_load(&cq->arm) != SV_ARM_ANY)
 		atomic_store(&cq->arm, arm);
-	lock_drop(&cq->lock);
+	sv_lock_drop(&cq->lock);
 	atomic_store_explicit(&cq->polls_armed,
 			      atomic_load_explicit(&cq->polls,
 						   memory_order_relaxed),
@@ -257,12 +257,12 @@ void sv_cq_rearm(struct sv_cq *cq)
 	struct sv_link *link;
 	uint32_t i;
 
-	lock_take(&cq->poll_lock);
+	sv_lock_take(&cq->poll_lock);
 	for (i = 0; i < atomic_load(&cq->link_cnt); i++) {
 		link = cq->links[i];
-		lock_take(&link->qp->lock);
+		sv_lock_take(&link->qp->lock);
 		link->ops->rearm(link);
-		lock_drop(&link->qp->lock);
+		sv_lock_drop(&link->qp->lock);
 	}
-	lock_drop(&cq->poll_lock);
+	sv_lock_drop(&cq->poll_lock);
 }

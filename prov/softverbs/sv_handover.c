@@ -25,8 +25,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define OFFER_MAGIC 0x72656666304f7673ull
-
 enum {
 	RETRY_MS = 10,
 	UUID_LEN = 36,
@@ -165,7 +163,7 @@ int sv_offer_recv(int sock, struct sv_offer *offer, int fds[SV_LINK_FDS])
 	cnt = fds_take(&msg, fds);
 	if (len == sizeof(*offer) && cnt == SV_LINK_FDS &&
 	    !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-	    offer->magic == OFFER_MAGIC && offer->version == SV_CTRL_VERSION)
+	    offer->magic == SV_OFFER_MAGIC && offer->version == SV_CTRL_VERSION)
 		return 0;
 	sv_fds_close(fds, cnt);
 	return len ? EPROTO : ECONNRESET;
@@ -174,7 +172,7 @@ int sv_offer_recv(int sock, struct sv_offer *offer, int fds[SV_LINK_FDS])
 int sv_offer_send(struct sv_conn *conn, int sock)
 {
 	struct sv_offer offer = {
-		.magic = OFFER_MAGIC,
+		.magic = SV_OFFER_MAGIC,
 		.version = SV_CTRL_VERSION,
 	};
 	union {

@@ -6,9 +6,11 @@
 #ifndef SV_HANDOVER_H
 #define SV_HANDOVER_H
 
+#include "sv_cm.h"
+
 #include <sys/un.h>
 
-#include "sv_cm.h"
+#define SV_OFFER_MAGIC 0x72656666304f7673ull
 
 /* One datagram each way. Both ends are one build on one host, or are refused. */
 struct sv_offer {

@@ -61,6 +61,7 @@
 #include "list.h"
 #include "lock.h"
 #include "sv.h"
+#include "sv_lock.h"
 
 enum {
 	SV_MAX_GID = 128,
@@ -109,7 +110,7 @@ struct sv_dev {
 
 struct sv_ctx {
 	struct sv_dev *dev;
-	struct list node; /* core lock */
+	struct list node; /* contexts_lock in sv_core.c */
 	bool dead; /* inherited by fork(): set before the child runs on */
 	atomic_int users; /* PDs, channels, CQs */
 	struct lock lock; /* guards async_list and reads of async_fd */
@@ -159,7 +160,7 @@ struct sv_cq {
 	struct sv_ctx *ctx;
 	struct sv_chan *chan;
 
-	struct lock lock; /* guards ring, mask, arm, chan_got; orders pushes */
+	struct sv_lock lock; /* guards ring, mask, arm; orders pushes */
 	struct sv_cqe *ring;
 	uint32_t mask;
 	atomic_uint prod; /* written under lock, read without */
@@ -171,7 +172,7 @@ struct sv_cq {
 	uint32_t chan_got; /* chan->lock: fetched */
 	uint32_t async_got; /* ctx->lock */
 
-	struct lock poll_lock; /* guards links, link_cnt, link_cap, cold */
+	struct sv_lock poll_lock; /* guards links, link_cnt, link_cap, cold */
 	struct sv_link **links;
 	atomic_uint link_cnt;
 	uint32_t link_cap;
@@ -253,7 +254,7 @@ struct sv_qp {
 	atomic_int refs;
 	bool sq_sig_all;
 
-	struct lock lock; /* guards all below but rq; and the link's insides */
+	struct sv_lock lock; /* guards all below but rq, and the link's insides */
 	struct ibv_qp_attr attr; /* attr.qp_state is the state */
 	struct ibv_qp_cap cap;
 	struct sv_wq sq;
@@ -262,7 +263,7 @@ struct sv_qp {
 	uint32_t async_got; /* ctx->lock */
 
 	/* Receives: posted under rq_lock, taken and completed under lock. */
-	struct lock rq_lock; /* guards rq.posted, rq_state, rq_pub */
+	struct sv_lock rq_lock; /* guards rq.posted, rq_state, rq_pub */
 	struct sv_wq rq;
 	enum sv_rq_state rq_state;
 	atomic_uint *rq_pub; /* where the peer sees rq.posted */
@@ -381,7 +382,7 @@ void sv_random(void *buf, size_t len);
 
 /*
  * sv_core.c. To be called in the child after fork(): no lock is taken. Does no
- * harm the second time; sv_core_start() registers it with pthread_atfork() too.
+ * harm the second time: sv_core.c registers it with pthread_atfork() as well.
  */
 void sv_core_fork_child(void);
 

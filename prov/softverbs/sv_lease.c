@@ -220,10 +220,10 @@ static void deadlines_check(uint64_t now_ns)
 	struct sv_qp *qp;
 
 	while ((link = deadline_pop(now_ns, &qp))) {
-		lock_take(&qp->lock);
+		sv_lock_take(&qp->lock);
 		if (qp->link == link)
 			link->ops->timeout(link);
-		lock_drop(&qp->lock);
+		sv_lock_drop(&qp->lock);
 		sv_qp_put(qp);
 	}
 }

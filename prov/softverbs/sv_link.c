@@ -10,6 +10,7 @@
  * it frees anything.
  */
 #include "sv_link.h"
+#include "sv_engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,14 +72,44 @@ static uint64_t grace_ns(const struct sv_qp *qp)
 	return ns < min ? min : ns > max ? max : ns;
 }
 
+static bool sends_wait(struct sv_qp *qp)
+{
+	return (qp->attr.qp_state == IBV_QPS_RTS ||
+		qp->attr.qp_state == IBV_QPS_SQD) &&
+	       qp->sq.done != sv_wq_posted(&qp->sq);
+}
+
 /* Caller holds qp->lock. A peer that has left answers no more sends. */
 static void check_peer(struct sv_link *link)
 {
 	struct sv_qp *qp = link->qp;
 
-	if (unlikely(peer_gone(link)) && qp->attr.qp_state == IBV_QPS_RTS &&
-	    qp->sq.done != sv_wq_posted(&qp->sq))
+	if (unlikely(peer_gone(link)) && sends_wait(qp))
 		sv_deadline_set(link, sv_now_ns() + grace_ns(qp));
+}
+
+/*
+ * Whether the rings hold something for us. Relaxed looks: what is missed now
+ * is seen in the next poll, or was followed by a doorbell.
+ */
+static bool ring_work(const struct sv_link *link)
+{
+	uint32_t next = atomic_load_explicit(&link->rx_next,
+					     memory_order_relaxed);
+	const struct sv_slot *slot = &link->own->slots[next % SV_SLOT_CNT];
+
+	if (atomic_load_explicit(&slot->seq, memory_order_relaxed) ==
+		    next / SV_SLOT_CNT + 1 &&
+	    atomic_load_explicit(&link->rx_on, memory_order_relaxed) &&
+	    !atomic_load_explicit(&link->qp->rq_starved,
+				  memory_order_relaxed)) {
+		__builtin_prefetch((const char *)slot + CACHELINE);
+		return true;
+	}
+	return atomic_load_explicit(&link->peer->head, memory_order_relaxed) !=
+		       atomic_load_explicit(&link->tx_acked,
+					    memory_order_relaxed) &&
+	       atomic_load_explicit(&link->tx_on, memory_order_relaxed);
 }
 
 /* Caller holds qp->lock. */
@@ -111,7 +142,7 @@ static void link_died(struct sv_link *link)
 	link->dead = true;
 	if (link->qp->link != link)
 		return;
-	while (rounds-- && link->ops->pending(link))
+	while (rounds-- && ring_work(link))
 		sv_rx_drain(link);
 	fail_sends(link, IBV_EVENT_QP_FATAL);
 }
@@ -125,16 +156,14 @@ static void bell_rung(void *arg, uint32_t events)
 	eventfd_t count;
 
 	eventfd_read(link->bell_fd, &count);
-	lock_take(&link->qp->lock);
+	sv_lock_take(&link->qp->lock);
 	if (link->qp->link == link) {
 		do {
 			link->ops->progress(link);
-		} while (--rounds && link->ops->pending(link));
+		} while (--rounds && ring_work(link));
 		link->ops->rearm(link);
-		if (!rounds && link->ops->pending(link))
-			sv_link_kick_self(link);
 	}
-	lock_drop(&link->qp->lock);
+	sv_lock_drop(&link->qp->lock);
 }
 
 /* Nothing is ever sent on the socket once the link stands: it hangs up. */
@@ -147,13 +176,14 @@ static void sock_event(void *arg, uint32_t events)
 	n = recv(link->sock_fd, junk, sizeof(junk), MSG_DONTWAIT);
 	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
 		return;
-	sv_engine_unwatch(link->sock_fd);
-	lock_take(&link->qp->lock);
+	/* Not to wait for ourselves; while the engine stops, it would. */
+	sv_engine_unwatch_nowait(link->sock_fd);
+	sv_lock_take(&link->qp->lock);
 	if (atomic_load(&link->peer->state) == SV_SEG_CLOSED)
 		check_peer(link);
 	else
 		link_died(link);
-	lock_drop(&link->qp->lock);
+	sv_lock_drop(&link->qp->lock);
 }
 
 /* ---- making ---- */
@@ -327,10 +357,10 @@ void sv_link_enter(struct sv_link *link)
 	struct sv_qp *qp = link->qp;
 
 	qp->link = link;
-	lock_take(&qp->rq_lock);
+	sv_lock_take(&qp->rq_lock);
 	qp->rq_pub = &link->own->rq_posted;
 	atomic_store(qp->rq_pub, sv_wq_posted(&qp->rq));
-	lock_drop(&qp->rq_lock);
+	sv_lock_drop(&qp->rq_lock);
 	link->ops->publish(link);
 	link->ops->rearm(link);
 	if (link->dead) {
@@ -439,30 +469,15 @@ void sv_link_fork_child(void)
 		fd_close(&link->bell_fd);
 		fd_close(&link->peer_bell_fd);
 	}
-	lock_init(&links_lock);
 	list_init(&links);
 	sv_shm_fork_child();
 }
 
 /* ---- what the QP layer calls ---- */
 
-/* Relaxed looks: what is missed now is seen in the next poll. */
 static bool shm_pending(struct sv_link *link)
 {
-	uint32_t next = atomic_load_explicit(&link->rx_next,
-					     memory_order_relaxed);
-	const struct sv_slot *slot = &link->own->slots[next % SV_SLOT_CNT];
-
-	if (atomic_load_explicit(&slot->seq, memory_order_relaxed) ==
-		    next / SV_SLOT_CNT + 1 &&
-	    atomic_load_explicit(&link->rx_on, memory_order_relaxed) &&
-	    !atomic_load_explicit(&link->qp->rq_starved, memory_order_relaxed)) {
-		__builtin_prefetch((const char *)slot + CACHELINE);
-		return true;
-	}
-	return atomic_load_explicit(&link->peer->head, memory_order_relaxed) !=
-		       atomic_load_explicit(&link->tx_acked,
-					    memory_order_relaxed) ||
+	return ring_work(link) ||
 	       atomic_load_explicit(&link->attention, memory_order_relaxed);
 }
 
@@ -546,6 +561,8 @@ static void shm_publish(struct sv_link *link)
 	atomic_store(&link->own->access, qp->attr.qp_access_flags);
 	atomic_store_explicit(&link->rx_on, sv_link_receives(link),
 			      memory_order_relaxed);
+	atomic_store_explicit(&link->tx_on, state == SV_SEG_OPEN,
+			      memory_order_relaxed);
 	if (atomic_exchange(&link->own->state, state) == state)
 		return;
 	/* Buffers go back to the application now: no peer may be reading. */
@@ -568,16 +585,21 @@ static void shm_rearm(struct sv_link *link)
 
 	/* seq_cst: before the look that follows. See sv_link_ring(). */
 	atomic_store(&link->own->wake, need);
-	if (need && link->ops->pending(link))
+	if (!need)
+		return;
+	if (link->ops->pending(link))
 		link->ops->progress(link);
+	/* What the polls would have done from here on, the engine does. */
+	ring_if_due(link, false);
+	if (ring_work(link))
+		sv_link_kick_self(link);
 }
 
 static void shm_timeout(struct sv_link *link)
 {
 	struct sv_qp *qp = link->qp;
 
-	if (peer_gone(link) && qp->attr.qp_state == IBV_QPS_RTS &&
-	    qp->sq.done != sv_wq_posted(&qp->sq))
+	if (peer_gone(link) && sends_wait(qp))
 		fail_sends(link, -1);
 }
 

@@ -178,7 +178,8 @@ struct sv_link {
 	uint32_t rx_total;
 	bool rx_partial;
 	bool rx_stop; /* nothing of this peer is taken any more */
-	atomic_bool rx_on; /* a filled slot means work; for pending() */
+	atomic_bool rx_on; /* a filled slot means work; for ring_work() */
+	atomic_bool tx_on; /* a moved head does */
 	bool rd_serving; /* a READ of the peer's is being answered */
 	uint32_t rd_sent; /* READ being answered: bytes so far */
 	uint32_t rd_tail; /* what we have written to peer->resp_tail */

@@ -100,26 +100,24 @@ static bool data_get(struct sv_link *link, uint32_t len, uint32_t *pos)
 }
 
 /*
- * A free slot, with len bytes of data ring at slot->pos if len is not 0, or
- * NULL. What it takes is taken by tx_publish().
+ * Room for a slot, and for len bytes of data ring at msg->pos if len is not 0.
+ * The message is put together in msg, out of the peer's sight: tx_publish().
  */
-static struct sv_slot *tx_slot(struct sv_link *link, uint32_t len)
+static bool tx_room(struct sv_link *link, struct sv_slot *msg, uint32_t len)
 {
-	struct sv_slot *slot;
 	uint32_t pos = link->data_next;
 
 	if (unlikely(tx_full(link) || (len && !data_get(link, len, &pos)))) {
 		sv_tx_acks(link);
 		if (link->qp->attr.qp_state != IBV_QPS_RTS || tx_full(link) ||
 		    (len && !data_get(link, len, &pos)))
-			return NULL;
+			return false;
 	}
-	slot = &link->peer->slots[link->tx_next % SV_SLOT_CNT];
-	slot->pos = pos;
+	msg->pos = pos;
 	if (len)
 		link->data_next = (pos + len + CACHELINE - 1) &
 				  ~(uint32_t)(CACHELINE - 1);
-	return slot;
+	return true;
 }
 
 static char *tx_data(struct sv_link *link, uint32_t pos)
@@ -127,15 +125,27 @@ static char *tx_data(struct sv_link *link, uint32_t pos)
 	return link->peer->data + (pos & (SV_DATA_SIZE - 1));
 }
 
-/* Pairs with the acquire in sv_rx_drain(). */
-static void tx_publish(struct sv_link *link, struct sv_slot *slot)
+/*
+ * Copies msg with len bytes of msg->data into the ring. The peer looks at the
+ * first line all the time, and each look takes it from us: it is written last,
+ * and in one go. The seq pairs with the acquire in sv_rx_drain().
+ */
+static void tx_publish(struct sv_link *link, const struct sv_slot *msg,
+		       uint32_t len)
 {
+	const size_t first = CACHELINE - offsetof(struct sv_slot, data);
 	uint32_t next = link->tx_next++;
+	struct sv_slot *slot = &link->peer->slots[next % SV_SLOT_CNT];
 
-	link->data_end[next % SV_SLOT_CNT] = link->data_next;
-	link->tx_rung = true;
+	if (len > first)
+		memcpy(slot->data + first, msg->data + first, len - first);
+	memcpy(slot->data, msg->data, len < first ? len : first);
+	memcpy(&slot->op, &msg->op,
+	       offsetof(struct sv_slot, data) - offsetof(struct sv_slot, op));
 	atomic_store_explicit(&slot->seq, next / SV_SLOT_CNT + 1,
 			      memory_order_release);
+	link->data_end[next % SV_SLOT_CNT] = link->data_next;
+	link->tx_rung = true;
 	/* The next one's second line is still with the peer: get it early. */
 	slot = &link->peer->slots[(next + 1) % SV_SLOT_CNT];
 	__builtin_prefetch((char *)slot + CACHELINE, 1);
@@ -260,19 +270,22 @@ static uint8_t end_flags(const struct sv_swr *swr)
 static enum push push_slot(struct sv_link *link, struct sv_swr *swr)
 {
 	const bool in_ring = swr->len > SV_SLOT_DATA;
-	struct sv_slot *slot = tx_slot(link, in_ring ? swr->len : 0);
+	struct sv_slot msg;
 
-	if (unlikely(!slot))
+	if (unlikely(!tx_room(link, &msg, in_ring ? swr->len : 0)))
 		return PUSH_FULL;
-	slot->op = SV_OP_SEND;
-	slot->flags = SV_SLOT_FIRST | end_flags(swr) |
-		      (in_ring ? SV_SLOT_RING : 0);
-	slot->imm = swr->imm;
-	slot->len = swr->len;
-	slot->total = swr->len;
-	sv_swr_gather(swr, 0, in_ring ? tx_data(link, slot->pos) : (char *)slot->data,
+	msg.op = SV_OP_SEND;
+	msg.flags = SV_SLOT_FIRST | end_flags(swr) |
+		    (in_ring ? SV_SLOT_RING : 0);
+	msg.cnt = 0;
+	msg.imm = swr->imm;
+	msg.len = swr->len;
+	msg.total = swr->len;
+	msg.raddr = 0;
+	sv_swr_gather(swr, 0,
+		      in_ring ? tx_data(link, msg.pos) : (char *)msg.data,
 		      swr->len);
-	tx_publish(link, slot);
+	tx_publish(link, &msg, in_ring ? 0 : swr->len);
 	return push_sent(link, swr);
 }
 
@@ -281,20 +294,21 @@ static enum push push_pull(struct sv_link *link, struct sv_swr *swr)
 {
 	const size_t size = swr->num_sge * sizeof(struct ibv_sge);
 	const bool in_ring = size > SV_SLOT_DATA;
-	struct sv_slot *slot = tx_slot(link, in_ring ? size : 0);
+	struct sv_slot msg;
 
-	if (!slot)
+	if (!tx_room(link, &msg, in_ring ? size : 0))
 		return PUSH_FULL;
-	slot->op = SV_OP_PULL;
-	slot->flags = SV_SLOT_FIRST | end_flags(swr) |
-		      (in_ring ? SV_SLOT_RING : 0);
-	slot->cnt = swr->num_sge;
-	slot->imm = swr->imm;
-	slot->len = size;
-	slot->total = swr->len;
-	memcpy(in_ring ? tx_data(link, slot->pos) : (char *)slot->data,
-	       swr->sge, size);
-	tx_publish(link, slot);
+	msg.op = SV_OP_PULL;
+	msg.flags = SV_SLOT_FIRST | end_flags(swr) |
+		    (in_ring ? SV_SLOT_RING : 0);
+	msg.cnt = swr->num_sge;
+	msg.imm = swr->imm;
+	msg.len = size;
+	msg.total = swr->len;
+	msg.raddr = 0;
+	memcpy(in_ring ? tx_data(link, msg.pos) : (char *)msg.data, swr->sge,
+	       size);
+	tx_publish(link, &msg, in_ring ? 0 : size);
 	return push_sent(link, swr);
 }
 
@@ -302,32 +316,32 @@ static enum push push_pull(struct sv_link *link, struct sv_swr *swr)
 static enum push push_pieces(struct sv_link *link, struct sv_swr *swr,
 			     enum sv_slot_op op)
 {
-	struct sv_slot *slot;
+	struct sv_slot msg;
 	uint32_t len;
 
 	do {
 		len = min_size(swr->len - swr->offset, SV_EAGER_MAX);
-		slot = tx_slot(link, len);
-		if (!slot)
+		if (!tx_room(link, &msg, len))
 			return PUSH_FULL;
-		slot->op = op;
-		slot->flags = len ? SV_SLOT_RING : 0;
+		msg.op = op;
+		msg.flags = len ? SV_SLOT_RING : 0;
 		if (!swr->offset)
-			slot->flags |= SV_SLOT_FIRST;
+			msg.flags |= SV_SLOT_FIRST;
 		if (swr->offset + len == swr->len)
-			slot->flags |= end_flags(swr);
-		slot->imm = swr->imm;
-		slot->len = len;
+			msg.flags |= end_flags(swr);
+		msg.cnt = 0;
+		msg.imm = swr->imm;
+		msg.len = len;
 		if (op == SV_OP_WRITE)
-			slot->rkey = swr->rkey;
+			msg.rkey = swr->rkey;
 		else
-			slot->total = swr->len;
-		slot->raddr = swr->raddr + swr->offset;
+			msg.total = swr->len;
+		msg.raddr = swr->raddr + swr->offset;
 		if (len)
 			sv_swr_gather(swr, swr->offset,
-				      tx_data(link, slot->pos), len);
+				      tx_data(link, msg.pos), len);
 		swr->offset += len;
-		tx_publish(link, slot);
+		tx_publish(link, &msg, 0);
 	} while (swr->offset < swr->len);
 	return push_sent(link, swr);
 }
@@ -350,18 +364,24 @@ static bool may_pass(struct sv_link *link, const struct sv_swr *swr)
 	return (int32_t)(posted - link->recvs_sent) >= 0;
 }
 
+/* A message of a header only. */
+static bool push_header(struct sv_link *link, struct sv_slot msg)
+{
+	if (!tx_room(link, &msg, 0))
+		return false;
+	tx_publish(link, &msg, 0);
+	return true;
+}
+
 static enum push push_written(struct sv_link *link, struct sv_swr *swr)
 {
-	struct sv_slot *slot = tx_slot(link, 0);
-
-	if (!slot)
+	if (!push_header(link, (struct sv_slot){
+				       .op = SV_OP_WRITTEN,
+				       .flags = SV_SLOT_FIRST | end_flags(swr),
+				       .imm = swr->imm,
+				       .total = swr->len,
+			       }))
 		return PUSH_FULL;
-	slot->op = SV_OP_WRITTEN;
-	slot->flags = SV_SLOT_FIRST | end_flags(swr);
-	slot->imm = swr->imm;
-	slot->len = 0;
-	slot->total = swr->len;
-	tx_publish(link, slot);
 	return push_sent(link, swr);
 }
 
@@ -388,21 +408,18 @@ static enum push push_direct(struct sv_link *link, struct sv_swr *swr,
 
 static enum push push_ask(struct sv_link *link, struct sv_swr *swr)
 {
-	struct sv_slot *slot;
-
 	if (link->rd_busy)
 		return PUSH_WAIT;
-	slot = tx_slot(link, 0);
-	if (!slot)
+	if (!push_header(link, (struct sv_slot){
+				       .op = SV_OP_READ,
+				       .flags = SV_SLOT_FIRST | SV_SLOT_LAST,
+				       .len = swr->len,
+				       .rkey = swr->rkey,
+				       .raddr = swr->raddr,
+			       }))
 		return PUSH_FULL;
-	slot->op = SV_OP_READ;
-	slot->flags = SV_SLOT_FIRST | SV_SLOT_LAST;
-	slot->len = swr->len;
-	slot->rkey = swr->rkey;
-	slot->raddr = swr->raddr;
 	link->rd_busy = swr->len != 0;
 	link->rd_wr = link->qp->sq.sent;
-	tx_publish(link, slot);
 	return push_sent(link, swr);
 }
 

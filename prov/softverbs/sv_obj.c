@@ -181,8 +181,8 @@ static void cq_init(struct sv_cq *cq, struct ibv_context *context,
 	cq->cq.channel = channel;
 	pthread_mutex_init(&cq->cq.mutex, NULL);
 	pthread_cond_init(&cq->cq.cond, NULL);
-	lock_init(&cq->lock);
-	lock_init(&cq->poll_lock);
+	sv_lock_init(&cq->lock);
+	sv_lock_init(&cq->poll_lock);
 	list_init(&cq->chan_node);
 	list_init(&cq->lease_node);
 	atomic_fetch_add(&cq->ctx->users, 1);
@@ -237,11 +237,11 @@ int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	ring = ring_alloc(cnt);
 	if (!ring)
 		return ENOMEM;
-	lock_take(&cq->lock);
+	sv_lock_take(&cq->lock);
 	cons = atomic_load(&cq->cons);
 	used = atomic_load(&cq->prod) - cons;
 	if (used > cnt) {
-		lock_drop(&cq->lock);
+		sv_lock_drop(&cq->lock);
 		free(ring);
 		return EINVAL;
 	}
@@ -251,7 +251,7 @@ int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	cq->ring = ring;
 	cq->mask = cnt - 1;
 	cq->cq.cqe = cnt;
-	lock_drop(&cq->lock);
+	sv_lock_drop(&cq->lock);
 	free(old);
 	return 0;
 }
@@ -285,8 +285,6 @@ int sv_destroy_cq(struct ibv_cq *ibcq)
 	atomic_fetch_sub(&cq->ctx->users, 1);
 	pthread_mutex_destroy(&ibcq->mutex);
 	pthread_cond_destroy(&ibcq->cond);
-	lock_fini(&cq->lock);
-	lock_fini(&cq->poll_lock);
 	free(cq->links);
 	free(cq->ring);
 	free(cq);

@@ -104,8 +104,6 @@ void sv_qp_put(struct sv_qp *qp)
 		return;
 	sv_wq_fini(&qp->sq);
 	sv_wq_fini(&qp->rq);
-	lock_fini(&qp->lock);
-	lock_fini(&qp->rq_lock);
 	pthread_mutex_destroy(&qp->qp.mutex);
 	pthread_cond_destroy(&qp->qp.cond);
 	free(qp);
@@ -162,8 +160,8 @@ static void qp_init(struct sv_qp *qp, struct ibv_pd *pd,
 	qp->sq_sig_all = attr->sq_sig_all;
 	qp->rq_pub = &qp->rq_pub_none;
 	atomic_store(&qp->refs, 1);
-	lock_init(&qp->lock);
-	lock_init(&qp->rq_lock);
+	sv_lock_init(&qp->lock);
+	sv_lock_init(&qp->rq_lock);
 	pthread_mutex_init(&qp->qp.mutex, NULL);
 	pthread_cond_init(&qp->qp.cond, NULL);
 	qp->qp.context = pd->context;
@@ -233,16 +231,16 @@ int sv_qp_attach_link(struct sv_qp *qp, struct sv_link *link)
 		if (err)
 			goto err_del_scq;
 	}
-	lock_take(&qp->lock);
+	sv_lock_take(&qp->lock);
 	state = qp->attr.qp_state;
 	if (qp->link || qp->destroyed || state == IBV_QPS_RESET ||
 	    state == IBV_QPS_ERR) {
-		lock_drop(&qp->lock);
+		sv_lock_drop(&qp->lock);
 		err = EINVAL;
 		goto err_del_rcq;
 	}
 	sv_link_enter(link);
-	lock_drop(&qp->lock);
+	sv_lock_drop(&qp->lock);
 	return 0;
 
 err_del_rcq:
@@ -259,9 +257,9 @@ struct sv_link *sv_qp_take_link(struct sv_qp *qp)
 	struct sv_link *link = qp->link;
 
 	qp->link = NULL;
-	lock_take(&qp->rq_lock);
+	sv_lock_take(&qp->rq_lock);
 	qp->rq_pub = &qp->rq_pub_none;
-	lock_drop(&qp->rq_lock);
+	sv_lock_drop(&qp->rq_lock);
 	return link;
 }
 
@@ -288,11 +286,11 @@ int sv_destroy_qp(struct ibv_qp *ibqp)
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
 	table_del(qp);
-	lock_take(&qp->lock);
+	sv_lock_take(&qp->lock);
 	qp->destroyed = true;
 	sv_qp_set_state(qp, IBV_QPS_RESET);
 	link = sv_qp_take_link(qp);
-	lock_drop(&qp->lock);
+	sv_lock_drop(&qp->lock);
 	sv_qp_drop_link(qp, link);
 	sv_cq_purge(qp->scq, qp);
 	if (qp->rcq != qp->scq)

@@ -213,14 +213,14 @@ void sv_qp_set_state(struct sv_qp *qp, enum ibv_qp_state state)
 {
 	qp->attr.qp_state = state;
 	qp->qp.state = state;
-	lock_take(&qp->rq_lock);
+	sv_lock_take(&qp->rq_lock);
 	if (state == IBV_QPS_RESET)
 		qp->rq_state = SV_RQ_RESET;
 	else if (state == IBV_QPS_ERR)
 		qp->rq_state = SV_RQ_ERROR;
 	else
 		qp->rq_state = SV_RQ_READY;
-	lock_drop(&qp->rq_lock);
+	sv_lock_drop(&qp->rq_lock);
 	if (qp->link)
 		qp->link->ops->publish(qp->link);
 }
@@ -271,11 +271,11 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
-	lock_take(&qp->lock);
+	sv_lock_take(&qp->lock);
 	to = mask & IBV_QP_STATE ? attr->qp_state : qp->attr.qp_state;
 	if ((unsigned int)to >= STATE_CNT || !mask_ok(qp->attr.qp_state, to, mask) ||
 	    !values_ok(qp, attr, mask)) {
-		lock_drop(&qp->lock);
+		sv_lock_drop(&qp->lock);
 		return EINVAL;
 	}
 	values_set(qp, attr, mask);
@@ -293,7 +293,7 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		if (qp->link)
 			qp->link->ops->progress(qp->link);
 	}
-	lock_drop(&qp->lock);
+	sv_lock_drop(&qp->lock);
 	sv_qp_drop_link(qp, old);
 	return 0;
 }
@@ -305,7 +305,7 @@ int sv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
-	lock_take(&qp->lock);
+	sv_lock_take(&qp->lock);
 	*attr = qp->attr;
 	attr->cur_qp_state = qp->attr.qp_state;
 	attr->sq_draining = qp->attr.qp_state == IBV_QPS_SQD &&
@@ -319,6 +319,6 @@ int sv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 		.cap = qp->cap,
 		.sq_sig_all = qp->sq_sig_all,
 	};
-	lock_drop(&qp->lock);
+	sv_lock_drop(&qp->lock);
 	return 0;
 }

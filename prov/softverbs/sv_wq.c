@@ -327,7 +327,7 @@ int sv_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 	struct sv_qp *qp = sv_qp(ibqp);
 	int err = 0;
 
-	lock_take(&qp->lock);
+	sv_lock_take(&qp->lock);
 	if (unlikely(!can_post_send(qp->attr.qp_state)))
 		err = EINVAL;
 	for (; wr && !err; wr = wr->next) {
@@ -342,7 +342,7 @@ int sv_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 		   qp->attr.qp_state == IBV_QPS_SQE) {
 		sv_flush(qp);
 	}
-	lock_drop(&qp->lock);
+	sv_lock_drop(&qp->lock);
 	if (unlikely(err))
 		*bad_wr = wr;
 	return err;
@@ -377,12 +377,12 @@ static int rq_add(struct sv_qp *qp, const struct ibv_recv_wr *wr)
 /* A message was waiting for this receive, or the QP is in error. */
 static __cold void recv_kick(struct sv_qp *qp)
 {
-	lock_take(&qp->lock);
+	sv_lock_take(&qp->lock);
 	if (qp->attr.qp_state == IBV_QPS_ERR)
 		sv_flush(qp);
 	else if (qp->link)
 		qp->link->ops->progress(qp->link);
-	lock_drop(&qp->lock);
+	sv_lock_drop(&qp->lock);
 }
 
 int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
@@ -392,7 +392,7 @@ int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 	bool kick;
 	int err = 0;
 
-	lock_take(&qp->rq_lock);
+	sv_lock_take(&qp->rq_lock);
 	if (unlikely(qp->rq_state == SV_RQ_RESET))
 		err = EINVAL;
 	for (; wr && !err; wr = wr->next) {
@@ -408,7 +408,7 @@ int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 	kick = qp->rq_state == SV_RQ_ERROR ||
 	       (unlikely(atomic_load(&qp->rq_starved)) &&
 		atomic_exchange(&qp->rq_starved, false));
-	lock_drop(&qp->rq_lock);
+	sv_lock_drop(&qp->rq_lock);
 	if (unlikely(kick))
 		recv_kick(qp);
 	if (unlikely(err))

@@ -23,7 +23,7 @@
 #include "sv.h"
 
 enum {
-	PEER_WAIT_MS = 20000,
+	PEER_WAIT_MS = 60000,
 	PEER_BUF_SIZE = 4096,
 	PEER_DEPTH = 16,
 };
@@ -99,17 +99,25 @@ static inline uint16_t peer_port(const struct sockaddr *addr)
 		     ((const struct sockaddr_in6 *)addr)->sin6_port);
 }
 
-/* The next event within the time, or NULL. */
+/*
+ * The next event within the time, or NULL. An event may be withdrawn before it
+ * is fetched: that the descriptor was readable is no promise.
+ */
 static inline struct rdma_cm_event *
 peer_event(struct rdma_event_channel *channel, int timeout_ms)
 {
 	struct pollfd pfd = { .fd = channel->fd, .events = POLLIN };
+	long until = peer_now_ms() + timeout_ms;
 	struct rdma_cm_event *event;
 
-	if (poll(&pfd, 1, timeout_ms) != 1)
-		return NULL;
-	MUST(!sv_cm_get_cm_event(channel, &event));
-	return event;
+	while (poll(&pfd, 1, timeout_ms) == 1) {
+		if (!sv_cm_get_cm_event(channel, &event))
+			return event;
+		MUST(errno == EAGAIN);
+		if (peer_now_ms() >= until)
+			break;
+	}
+	return NULL;
 }
 
 /* The next event, which must be this one; to be acknowledged. */
@@ -143,6 +151,7 @@ static inline void peer_open(struct peer *peer)
 	memset(peer, 0, sizeof(*peer));
 	peer->channel = sv_cm_create_event_channel();
 	MUST(peer->channel);
+	MUST(!fcntl(peer->channel->fd, F_SETFL, O_NONBLOCK));
 }
 
 static inline void peer_create_id(struct peer *peer)
@@ -327,6 +336,16 @@ static inline void peer_pair(struct peer *listener, struct peer *active,
 	peer_accept(listener, passive);
 	peer_finish(active);
 	peer_established(passive);
+}
+
+/* From established to nothing, with the events that there must be. */
+static inline void peer_end_pair(struct peer *active, struct peer *passive)
+{
+	MUST(!sv_cm_disconnect(active->id));
+	MUST(!peer_take(active->channel, RDMA_CM_EVENT_DISCONNECTED));
+	MUST(!peer_take(passive->channel, RDMA_CM_EVENT_DISCONNECTED));
+	peer_close(active);
+	peer_close(passive);
 }
 
 static inline void peer_post_recv(struct peer *peer)

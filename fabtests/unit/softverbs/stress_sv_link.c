@@ -335,8 +335,8 @@ static void sleep_until_written(struct end *e)
 	for (i = 0; i < SIDE_WAIT_MS && *last != 'd'; i++)
 		usleep(1000);
 	MUST(*last == 'd');
-	lock_take(&sv_qp(e->side.qp)->lock);
-	lock_drop(&sv_qp(e->side.qp)->lock);
+	sv_lock_take(&sv_qp(e->side.qp)->lock);
+	sv_lock_drop(&sv_qp(e->side.qp)->lock);
 }
 
 static void target(struct end *e)
