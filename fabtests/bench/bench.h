@@ -76,6 +76,7 @@ struct bench_opts {
 	int timeout_ms;
 	/* The RMA workloads' region; a power of two. */
 	int region_mib;
+	bool huge_pages;
 	/* All waits for a quiet machine together. */
 	int quiet_s;
 	bool pin;
@@ -171,6 +172,7 @@ struct bench_job {
 	int duration_ms;
 	int timeout_ms;
 	size_t region_len;
+	bool huge_pages;
 	enum bench_post post;
 	enum bench_progress progress;
 	enum bench_break breakage;

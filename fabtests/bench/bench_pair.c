@@ -58,6 +58,13 @@ static void close_others(int report_fd, const struct bench_job *job)
  */
 static void run_side(int report_fd, const struct bench_job *job)
 {
+	static const int caught[] = { SIGSEGV, SIGBUS, SIGILL,
+				      SIGABRT, SIGINT, SIGTERM };
+
+	/* PSM2, which Debian's libfabric loads, catches signals: let them be.
+	 */
+	for (size_t i = 0; i < ARRAY_SIZE(caught); i++)
+		signal(caught[i], SIG_DFL);
 	if (job->log_fd >= 0)
 		dup2(job->log_fd, STDERR_FILENO);
 	close_others(report_fd, job);
@@ -266,6 +273,7 @@ bool bench_pair_run(const struct bench_opts *opts, int provider,
 		.priority = opts->priority,
 		.duration_ms = opts->duration_ms,
 		.timeout_ms = opts->timeout_ms,
+		.huge_pages = opts->huge_pages,
 		.region_len = (size_t)opts->region_mib << 20,
 		.post = opts->post,
 		.progress = opts->progress,

@@ -261,12 +261,14 @@ static void print_legend(const struct bench_opts *opts)
 	       "kernel does on its own account. Initiators poll; targets poll "
 	       "in the message\n"
 	       "workloads and where it says so, else they %s.\n"
+	       "RMA goes to %d MiB of the target's memory, in %s pages.\n"
 	       "speed: how many times faster than tcp, of the medians "
 	       "(latency, rate or bandwidth).\n"
 	       "CPU tgt: CPU time of the target as a multiple of tcp's.\n",
 	       opts->round_cnt, opts->duration_ms,
 	       opts->target_polls ? "poll as well (--target-polls)"
-				  : "sleep in fi_cq_sread");
+				  : "sleep in fi_cq_sread",
+	       opts->region_mib, opts->huge_pages ? "huge" : "ordinary");
 }
 
 void bench_table_print(const struct bench_opts *opts,

@@ -23,6 +23,7 @@ enum {
 	OPT_QUICK = 256,
 	OPT_JSON,
 	OPT_QUIET,
+	OPT_HUGE_PAGES,
 	OPT_NO_PIN,
 	OPT_NO_PRIORITY,
 	OPT_TARGET_POLLS,
@@ -43,6 +44,7 @@ static const struct option long_opts[] = {
 	{ "quick", no_argument, NULL, OPT_QUICK },
 	{ "json", required_argument, NULL, OPT_JSON },
 	{ "quiet", required_argument, NULL, OPT_QUIET },
+	{ "huge-pages", no_argument, NULL, OPT_HUGE_PAGES },
 	{ "no-pin", no_argument, NULL, OPT_NO_PIN },
 	{ "no-priority", no_argument, NULL, OPT_NO_PRIORITY },
 	{ "target-polls", no_argument, NULL, OPT_TARGET_POLLS },
@@ -65,6 +67,7 @@ static const char usage_text[] =
 	"  -d, --duration MS     timed part of each sample [300]\n"
 	"  -t, --timeout MS      bound on each wait [10000]\n"
 	"  -m, --region MIB      target memory of the RMA workloads [32]\n"
+	"      --huge-pages      have that memory in huge pages\n"
 	"      --quick           3 rounds of 50 ms, --quiet 1\n"
 	"      --json FILE       write all samples as JSON too\n"
 	"      --quiet S         in all, wait this long for an idle machine "
@@ -202,6 +205,9 @@ static int parse_opt(int opt, char *arg, struct bench_opts *opts)
 		return 0;
 	case OPT_QUIET:
 		return parse_number(arg, 0, 3600, &opts->quiet_s);
+	case OPT_HUGE_PAGES:
+		opts->huge_pages = true;
+		return 0;
 	case OPT_NO_PIN:
 		opts->pin = false;
 		return 0;

@@ -380,7 +380,7 @@ static int null_desc_array(void)
 	return close_all();
 }
 
-/* Flags that are unknown, or ask for what is not offered. */
+/* Flags that ask for what is not offered: ignoring them would be a lie. */
 static int bad_flags(void)
 {
 	struct iovec iov;
@@ -393,22 +393,22 @@ static int bad_flags(void)
 		.msg_iov = &iov, .desc = &tx.desc, .iov_count = 1,
 		.rma_iov = &target, .rma_iov_count = 1, .context = &tx,
 	};
-	static const uint64_t flags[] = {
-		1ULL << 59, FI_MULTICAST, FI_TRIGGER, FI_MULTI_RECV,
-		FI_COMMIT_COMPLETE,
-	};
 
 	if (!is_vrc())
 		return only_vrc();
 	open_all();
 	iov = (struct iovec){ tx.p, 8 };
 	target = (struct fi_rma_iov){ rx.addr, 8, rx.key };
-	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
-		ASSERT_REFUSED(fi_sendmsg(cli.ep, &msg, flags[i]));
-		ASSERT_REFUSED(fi_recvmsg(cli.ep, &msg, flags[i]));
-		ASSERT_REFUSED(fi_writemsg(cli.ep, &rma, flags[i]));
-		ASSERT_REFUSED(fi_readmsg(cli.ep, &rma, flags[i]));
-	}
+	ASSERT_REFUSED(fi_sendmsg(cli.ep, &msg, FI_TRIGGER));
+	ASSERT_REFUSED(fi_sendmsg(cli.ep, &msg, FI_MULTICAST));
+	ASSERT_REFUSED(fi_sendmsg(cli.ep, &msg, FI_MATCH_COMPLETE));
+	ASSERT_REFUSED(fi_recvmsg(cli.ep, &msg, FI_TRIGGER));
+	ASSERT_REFUSED(fi_recvmsg(cli.ep, &msg, FI_MULTI_RECV));
+	ASSERT_REFUSED(fi_recvmsg(cli.ep, &msg, FI_CLAIM));
+	ASSERT_REFUSED(fi_recvmsg(cli.ep, &msg, FI_PEEK));
+	ASSERT_REFUSED(fi_writemsg(cli.ep, &rma, FI_TRIGGER));
+	ASSERT_REFUSED(fi_writemsg(cli.ep, &rma, FI_COMMIT_COMPLETE));
+	ASSERT_REFUSED(fi_readmsg(cli.ep, &rma, FI_TRIGGER));
 	return close_all();
 }
 

@@ -207,7 +207,7 @@ static void aftermath(struct side *s)
 
 static int killed(bool listens)
 {
-	enum { ROUNDS = 5 };
+	enum { ROUNDS = 3 };
 	struct role role = { .listens = listens, .traffic = true };
 	struct peer p[ROUNDS];
 	struct side s;

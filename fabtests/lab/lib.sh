@@ -30,18 +30,19 @@ lab_package_of() {
 	esac
 }
 
-# lab_need TOOL...: name everything that is missing at once, and the cure.
+# lab_need TOOL...: name everything that is missing at once, and the cure. No
+# tool is used for it.
 lab_need() {
-	local tool missing=() packages=()
+	local tool missing='' package packages=' '
 
 	for tool; do
 		command -v "$tool" >/dev/null && continue
-		missing+=("$tool")
-		packages+=("$(lab_package_of "$tool")")
+		missing+=" $tool"
+		package=$(lab_package_of "$tool")
+		[[ $packages == *" $package "* ]] || packages+="$package "
 	done
-	[[ ${#missing[@]} -eq 0 ]] || lab_die "missing: ${missing[*]}" \
-		"(as root: apt-get install --no-install-recommends" \
-		"$(printf '%s\n' "${packages[@]}" | sort -u | xargs))"
+	[[ -z $missing ]] || lab_die "missing:$missing" \
+		"(as root: apt-get install --no-install-recommends${packages% })"
 }
 
 # Sets lab_cache. The kernel's make cannot work below a path with blanks.
