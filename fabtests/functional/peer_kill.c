@@ -218,6 +218,12 @@ static int killed(bool listens)
 	for (int round = 0; round < ROUNDS; round++) {
 		connect_to(&p[round], &s, &role);
 		traffic_for(&s, 20 + 10 * round);
+		/* Stopped first, so that something is surely in flight when
+		 * it dies. */
+		peer_kill(&p[round], SIGSTOP);
+		for (int i = 0; i < 2 * SLOTS; i++)
+			if (!s.busy[i])
+				post_slot(&s, i);
 		peer_kill(&p[round], SIGKILL);
 		aftermath(&s);
 		/* Each round closes the channel to its peer, too. */

@@ -100,20 +100,19 @@ static int adopt_connreq(struct vrc_ep *ep)
 {
 	struct vrc_connreq *req = ep->cm.connreq;
 	struct vrc_eq *eq = req->eq;
-	int ret = -FI_ECONNABORTED;
+	int ret = 0;
 
 	/* If it is another queue, its channel must exist before eq is locked:
 	 * two queues' locks are never held together. */
 	if (!vrc_eq_channel(ep->eq, req->ops))
 		return vrc_err(errno);
 	lock_take(&eq->lock);
-	if (req->dead)
-		goto out;
+	/* The peer may have given up; fi_accept will say so. */
+	ep->cm.dead = req->dead;
 	ep->cm.param.responder_resources = req->responder_resources;
 	ep->cm.param.initiator_depth = req->initiator_depth;
 	ep->cm.id = req->id;
 	ep->cm.id->context = &ep->fid.fid;
-	ret = 0;
 	if (ep->eq != eq)
 		ret = vrc_cm_id_migrate(req->ops, req->id, ep->eq);
 	if (ret) {

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -75,6 +76,23 @@ static int addrs_add_hint(struct vrc_query *query, struct vrc_addrs *addrs,
 	return 0;
 }
 
+/* getaddrinfo takes the lower half of a number that is too large. */
+static bool service_ok(struct vrc_query *query, const char *service)
+{
+	unsigned long port;
+	char *end;
+
+	if (!service || *service < '0' || *service > '9')
+		return true;
+	errno = 0;
+	port = strtoul(service, &end, 10);
+	if (*end || (!errno && port <= UINT16_MAX))
+		return true;
+	vrc_whynot_add(&query->why, "service", "is %s, and ports end at %d",
+		       service, UINT16_MAX);
+	return false;
+}
+
 static int addrs_resolve(struct vrc_query *query, struct vrc_addrs *addrs,
 			 const char *node, const char *service, uint64_t flags,
 			 int family)
@@ -88,6 +106,8 @@ static int addrs_resolve(struct vrc_query *query, struct vrc_addrs *addrs,
 	struct addrinfo *found;
 	int err;
 
+	if (!service_ok(query, service))
+		return -FI_ENODATA;
 	err = getaddrinfo(node, service, &hints, &found);
 	if (err == EAI_MEMORY)
 		return -FI_ENOMEM;

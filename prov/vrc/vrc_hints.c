@@ -289,6 +289,7 @@ static const struct size_hint size_hints[] = {
 	SIZE_HINT(tx_attr, fi_tx_attr, rma_iov_limit),
 	SIZE_HINT(rx_attr, fi_rx_attr, size),
 	SIZE_HINT(rx_attr, fi_rx_attr, iov_limit),
+	SIZE_HINT(rx_attr, fi_rx_attr, total_buffered_recv),
 	SIZE_HINT(ep_attr, fi_ep_attr, max_msg_size),
 	SIZE_HINT(ep_attr, fi_ep_attr, max_order_raw_size, .rma = true),
 	SIZE_HINT(ep_attr, fi_ep_attr, max_order_war_size, .rma = true),

@@ -691,7 +691,8 @@ Test(cm, peer_gave_up)
 	cr_assert_eq(ret, -FI_EBUSY);
 	fake_event(req->id, RDMA_CM_EVENT_REJECTED, 4, NULL, 0);
 	settle();
-	cr_assert_eq(fi_enable(&ep->fid), -FI_ECONNABORTED);
+	cr_assert_eq(fi_enable(&ep->fid), 0);
+	cr_assert_eq(fi_accept(&ep->fid, NULL, 0), -FI_ECONNABORTED);
 	fake_ep_close(ep);
 	cr_assert_eq(fake.calls[FAKE_REJECT], 0);
 
