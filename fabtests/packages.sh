@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2154 # src is the caller's
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Sourced by what must run on a fresh Debian machine: makes sure that the
 # packages of sections of packages.txt are there. $src is the source tree.

@@ -24,15 +24,15 @@ struct process {
 	int out;	/* ours to it */
 };
 
-static void say(int fd, uint16_t word)
+static void say(int fd, int word)
 {
 	MUST(write(fd, &word, sizeof(word)) == sizeof(word));
 }
 
-static uint16_t hear(int fd)
+static int hear(int fd)
 {
 	struct pollfd pfd = { .fd = fd, .events = POLLIN };
-	uint16_t word;
+	int word;
 
 	MUST(poll(&pfd, 1, PEER_WAIT_MS) == 1);
 	MUST(read(fd, &word, sizeof(word)) == sizeof(word));
@@ -42,7 +42,7 @@ static uint16_t hear(int fd)
 static void client(int in, int out, enum point point)
 {
 	struct peer active;
-	uint16_t port = hear(in);
+	uint16_t port = (uint16_t)hear(in);
 
 	peer_open(&active);
 	peer_connect(&active, "127.0.0.1", port, NULL, 0);
@@ -123,7 +123,7 @@ static void kill_server(enum point point, enum rdma_cm_event_type type,
 {
 	struct process process = process_start(server, point);
 	struct peer active;
-	uint16_t port = hear(process.in);
+	uint16_t port = (uint16_t)hear(process.in);
 
 	peer_open(&active);
 	peer_connect(&active, "127.0.0.1", port, NULL, 0);
@@ -236,7 +236,7 @@ Test(sv_cm_kill, killed_again_and_again)
 static void client_with_child(int in, int out, enum point point)
 {
 	struct peer active;
-	uint16_t port = hear(in);
+	uint16_t port = (uint16_t)hear(in);
 	pid_t pid;
 
 	peer_open(&active);
@@ -245,7 +245,7 @@ static void client_with_child(int in, int out, enum point point)
 	pid = fork();
 	MUST(pid >= 0);
 	if (!pid) {
-		say(out, (uint16_t)getpid());
+		say(out, getpid());
 		for (;;)
 			pause();
 	}
@@ -258,7 +258,7 @@ Test(sv_cm_kill, killed_with_a_child_that_lives)
 	struct process process = process_start(client_with_child, ESTABLISHED);
 	struct peer listener;
 	struct peer passive;
-	uint16_t child;
+	pid_t child;
 
 	say(process.out, peer_listen(&listener, "127.0.0.1", 0, 0));
 	peer_accept(&listener, &passive);
