@@ -75,7 +75,8 @@ static uint64_t now_ns(void)
 /* Caller holds engine.lock. */
 static bool in_engine(void)
 {
-	return engine.state == ENGINE_RUNNING &&
+	/* Also while it is being stopped: it must not wait for itself. */
+	return engine.state != ENGINE_IDLE &&
 		pthread_equal(pthread_self(), engine.thread);
 }
 

@@ -15,11 +15,13 @@
  *
  *	connection manager's locks (sv_cm.h)
  *	lease_lock (sv_lease.c)
- *	sv_cq.poll_lock		two of them: by ascending address
- *	sv_qp.lock		two of them: never
+ *	sv_cq.poll_lock		never two of them
+ *	sv_qp.lock		never two of them
  *	sv_qp.rq_lock
- *	sv_cq.lock		two of them: never
- *	sv_chan.lock | sv_ctx.lock | table locks (MR, QP, links)
+ *	sv_cq.lock		never two of them
+ *	sv_chan.lock | sv_ctx.lock | sv_dev.lock | timer_lock (sv_lease.c) |
+ *	table locks (MR, QP, links, peers, contexts)
+ *	engine's lock (sv_engine.c)
  *
  * Nothing here is held while the application or an engine handler is called,
  * and no function of the link or QP files calls up into the connection manager.
