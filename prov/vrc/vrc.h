@@ -234,6 +234,7 @@ struct vrc_ep {
 	bool rx_visible;
 	bool has_imm;		/* the device carries immediate data */
 	bool local_reg;		/* descriptors are not needed, nor looked at */
+	int empty_sge_cnt;	/* pieces of a receive of no bytes: 1 on iWARP */
 	uint32_t inline_size;	/* what the queue pair really inlines */
 	uint32_t inject_size;
 	uint64_t tx_op_flags;

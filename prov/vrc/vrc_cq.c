@@ -18,7 +18,7 @@
 enum {
 	CQ_DEFAULT_SIZE = 1024,
 	/* Devices that cannot resize a queue get one with room to spare. */
-	CQ_IWARP_MIN_SIZE = 8192,
+	CQ_IWARP_MIN_SIZE = 65536,
 };
 
 static void wait_close(struct vrc_cq *cq)

@@ -320,6 +320,7 @@ int vrc_ep_open(struct fid_domain *domain_fid, struct fi_info *info,
 	ep->desc_tag = domain->desc_tag;
 	ep->has_imm = !domain->dev->is_iwarp;
 	ep->local_reg = domain->local_reg;
+	ep->empty_sge_cnt = domain->dev->is_iwarp;
 	ep->inject_size = (uint32_t)info->tx_attr->inject_size;
 	ep->max_msg_size = info->ep_attr->max_msg_size;
 	ep->tx_op_flags = info->tx_attr->op_flags;

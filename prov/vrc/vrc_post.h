@@ -265,7 +265,11 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 	wr.wr_id = (uintptr_t)req;
 	wr.next = NULL;
 	wr.sg_list = sge;
-	wr.num_sge = len ? (int)cnt : 0;
+	/* A piece of no bytes is 2 GiB to some devices, none at all is refused
+	 * by siw. */
+	wr.num_sge = likely(len) ? (int)cnt : ep->empty_sge_cnt;
+	if (unlikely(!len))
+		sge[0] = (struct ibv_sge){ 0 };
 	ret = ibv_post_recv(ep->qp, &wr, &bad);
 	if (unlikely(ret))
 		ret = vrc_post_failed(ep, &ep->rx, req, ret);

@@ -122,7 +122,13 @@ static int qp_to_init(struct vrc_ep *ep)
 static int first_recv_post(struct vrc_ep *ep)
 {
 	struct vrc_req *req = &ep->rx.req[vrc_ring_head(&ep->rx) & ep->rx.mask];
-	struct ibv_recv_wr wr = { .wr_id = (uintptr_t)req }, *bad;
+	struct ibv_sge empty = { 0 };
+	struct ibv_recv_wr wr = {
+		.wr_id = (uintptr_t)req,
+		.sg_list = &empty,
+		.num_sge = ep->empty_sge_cnt,
+	};
+	struct ibv_recv_wr *bad;
 	int ret;
 
 	atomic_store(&ep->may_send, true);
