@@ -126,7 +126,7 @@ static int dev_add_addr(struct vrc_dev *dev, const struct vrc_addr *addr)
 
 static uint8_t prefix_len(const struct sockaddr *mask)
 {
-	const union vrc_sockaddr *addr = (const void *)mask;
+	const void *addr = mask;
 	const uint8_t *byte;
 	size_t cnt;
 	uint8_t len = 0;
@@ -134,8 +134,8 @@ static uint8_t prefix_len(const struct sockaddr *mask)
 	if (!mask)
 		return 0;
 	byte = mask->sa_family == AF_INET
-		       ? (const uint8_t *)&addr->in.sin_addr
-		       : (const uint8_t *)&addr->in6.sin6_addr;
+		       ? (const void *)&((const struct sockaddr_in *)addr)->sin_addr
+		       : (const void *)&((const struct sockaddr_in6 *)addr)->sin6_addr;
 	cnt = mask->sa_family == AF_INET ? 4 : 16;
 	for (size_t i = 0; i < cnt; i++)
 		len = (uint8_t)(len + __builtin_popcount(byte[i]));

@@ -92,12 +92,12 @@ uint16_t vrc_sockaddr_port(const struct sockaddr *sa)
 
 void vrc_sockaddr_set_port(struct sockaddr *sa, uint16_t port)
 {
-	union vrc_sockaddr *addr = (union vrc_sockaddr *)(void *)sa;
+	void *addr = sa;
 
 	if (sa->sa_family == AF_INET)
-		addr->in.sin_port = htons(port);
+		((struct sockaddr_in *)addr)->sin_port = htons(port);
 	else if (sa->sa_family == AF_INET6)
-		addr->in6.sin6_port = htons(port);
+		((struct sockaddr_in6 *)addr)->sin6_port = htons(port);
 }
 
 const char *vrc_sockaddr_str(const struct sockaddr *sa, char buf[VRC_ADDRSTR])
