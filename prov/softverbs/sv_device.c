@@ -256,6 +256,14 @@ struct ibv_context *sv_ctx_shared(void)
 	return context;
 }
 
+/* 101: after the engine has stopped, which may still use it. */
+static void __attribute__((destructor(101))) shared_close(void)
+{
+	if (shared_ctx)
+		sv_close_device(shared_ctx);
+	shared_ctx = NULL;
+}
+
 void sv_device_fork_child(void)
 {
 	shared_ctx = NULL;
