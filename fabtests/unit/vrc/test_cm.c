@@ -22,8 +22,6 @@ static void fini(void)
 	fake_check_clean();
 }
 
-TestSuite(cm, .init = init, .fini = fini, .timeout = 60);
-
 /* The peer's answer, as vrc and verbs send it. */
 static void answer(struct rdma_cm_id *id, enum rdma_cm_event_type type,
 		   int status, const char *data)
@@ -131,7 +129,7 @@ static struct vrc_ep *connected(bool passive)
 	return ep;
 }
 
-Test(cm, active_connection)
+CLEAN_TEST(cm, active_connection)
 {
 	union {
 		struct fi_eq_cm_entry entry;
@@ -186,7 +184,7 @@ Test(cm, active_connection)
 }
 
 /* On iWARP the kernel brings the queue pair up, and there is no response. */
-Test(cm, active_on_iwarp)
+CLEAN_TEST(cm, active_on_iwarp)
 {
 	struct vrc_ep *ep = connect_sent();
 
@@ -198,7 +196,7 @@ Test(cm, active_on_iwarp)
 	fake_ep_close(ep);
 }
 
-Test(cm, passive_connection)
+CLEAN_TEST(cm, passive_connection)
 {
 	struct fi_eq_cm_entry entry;
 	union vrc_sockaddr name, want = fake_addr(1, 1234);
@@ -323,7 +321,7 @@ static char outcome(struct vrc_ep *ep)
 	return ret == FI_CONNECTED ? 'C' : 'S';
 }
 
-Test(cm, every_event_in_every_state)
+CLEAN_TEST(cm, every_event_in_every_state)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(expected); i++) {
 		for (int col = 0; col < COLUMNS; col++) {
@@ -356,7 +354,7 @@ Test(cm, every_event_in_every_state)
 
 /* Any three events in a row, from each state: never more than one end, never
  * anything after it, and nothing leaks. */
-Test(cm, every_three_events)
+CLEAN_TEST(cm, every_three_events)
 {
 	size_t n = ARRAY_SIZE(expected);
 
@@ -383,7 +381,7 @@ Test(cm, every_three_events)
 	}
 }
 
-Test(cm, refusal_brings_the_peers_data)
+CLEAN_TEST(cm, refusal_brings_the_peers_data)
 {
 	struct fi_eq_err_entry err = { 0 };
 	struct vrc_ep *ep = connect_sent();
@@ -399,7 +397,7 @@ Test(cm, refusal_brings_the_peers_data)
 	fake_ep_close(ep);
 }
 
-Test(cm, errors_have_the_cause)
+CLEAN_TEST(cm, errors_have_the_cause)
 {
 	static const struct {
 		enum rdma_cm_event_type event;
@@ -437,7 +435,7 @@ Test(cm, errors_have_the_cause)
 }
 
 /* A peer that lies about its length gets no say in our memory. */
-Test(cm, hostile_private_data)
+CLEAN_TEST(cm, hostile_private_data)
 {
 	uint8_t wire[VRC_CM_WIRE_SIZE];
 	struct vrc_ep *ep = connect_sent();
@@ -457,7 +455,7 @@ Test(cm, hostile_private_data)
 	fake_ep_close(ep);
 }
 
-Test(cm, bad_arguments)
+CLEAN_TEST(cm, bad_arguments)
 {
 	union vrc_sockaddr dst = fake_addr(9, 1234), noport = fake_addr(9, 0);
 	struct sockaddr_in6 dst6 = { .sin6_family = AF_INET6,
@@ -496,7 +494,7 @@ Test(cm, bad_arguments)
 }
 
 /* An IPv4 address in IPv6's clothes is that IPv4 address. */
-Test(cm, mapped_address)
+CLEAN_TEST(cm, mapped_address)
 {
 	struct sockaddr_in6 mapped = { .sin6_family = AF_INET6,
 				       .sin6_port = htons(1234) };
@@ -514,7 +512,7 @@ Test(cm, mapped_address)
 }
 
 /* Each step of connecting fails: one error, a flush, nothing left. */
-Test(cm, every_step_fails)
+CLEAN_TEST(cm, every_step_fails)
 {
 	static const enum fake_call steps[] = {
 		FAKE_RESOLVE_ROUTE, FAKE_CONNECT, FAKE_QP_CONNECT,
@@ -543,7 +541,7 @@ Test(cm, every_step_fails)
 	}
 }
 
-Test(cm, calls_fail)
+CLEAN_TEST(cm, calls_fail)
 {
 	union vrc_sockaddr dst = fake_addr(9, 1234);
 	struct vrc_ep *ep = open_ep();
@@ -574,7 +572,7 @@ Test(cm, calls_fail)
 }
 
 /* The route decides; if it is not by the queue pair's port, it is of no use. */
-Test(cm, route_by_another_port)
+CLEAN_TEST(cm, route_by_another_port)
 {
 	struct fi_eq_err_entry err = { 0 };
 	struct vrc_ep *ep = open_ep();
@@ -589,7 +587,7 @@ Test(cm, route_by_another_port)
 }
 
 /* Who shuts down gets one FI_SHUTDOWN at once, and none from the peer's. */
-Test(cm, shutdown_from_both_sides)
+CLEAN_TEST(cm, shutdown_from_both_sides)
 {
 	for (int passive = 0; passive < 2; passive++) {
 		struct vrc_ep *ep = connected(passive);
@@ -609,7 +607,7 @@ Test(cm, shutdown_from_both_sides)
 }
 
 /* Giving up while the peer is about to answer: it is told. */
-Test(cm, shutdown_while_connecting)
+CLEAN_TEST(cm, shutdown_while_connecting)
 {
 	struct vrc_ep *ep = connect_sent();
 
@@ -631,7 +629,7 @@ Test(cm, shutdown_while_connecting)
 }
 
 /* A queue pair that breaks ends the connection, once. */
-Test(cm, broken_queue_pair)
+CLEAN_TEST(cm, broken_queue_pair)
 {
 	struct vrc_ep *ep = connected(false);
 
@@ -661,7 +659,7 @@ Test(cm, broken_queue_pair)
 }
 
 /* No event of an endpoint is read once it is closed. */
-Test(cm, silence_after_close)
+CLEAN_TEST(cm, silence_after_close)
 {
 	struct vrc_ep *ep = connected(false);
 	struct vrc_ep *other = connected(true);
@@ -679,7 +677,7 @@ Test(cm, silence_after_close)
 }
 
 /* The peer gave up before or after the endpoint was enabled. */
-Test(cm, peer_gave_up)
+CLEAN_TEST(cm, peer_gave_up)
 {
 	struct vrc_connreq *req = make_request();
 	struct vrc_ep *ep;
@@ -706,7 +704,7 @@ Test(cm, peer_gave_up)
 }
 
 /* An endpoint that closes without having accepted refuses. */
-Test(cm, close_refuses)
+CLEAN_TEST(cm, close_refuses)
 {
 	struct vrc_ep *ep = passive_ep();
 
@@ -722,7 +720,7 @@ Test(cm, close_refuses)
 }
 
 /* The request came by one queue, the endpoint lives on another. */
-Test(cm, endpoint_on_another_queue)
+CLEAN_TEST(cm, endpoint_on_another_queue)
 {
 	struct vrc_eq *other = fake_eq(fake_fabric(), FI_WAIT_FD, 0);
 	struct vrc_connreq *req = make_request();
@@ -744,7 +742,7 @@ Test(cm, endpoint_on_another_queue)
 	fake_ep_close(ep);
 }
 
-Test(cm, names)
+CLEAN_TEST(cm, names)
 {
 	union vrc_sockaddr src = fake_addr(1, 5555), name;
 	size_t len = 0;
@@ -770,7 +768,7 @@ Test(cm, names)
 
 /* Memory runs out at any point of a connection's life: events may be lost,
  * nothing else. */
-Test(cm, out_of_memory)
+CLEAN_TEST(cm, out_of_memory)
 {
 	for (int n = 1; n < 12; n++) {
 		struct fi_eq_err_entry err = { 0 };

@@ -26,8 +26,6 @@ static void fini(void)
 	fake_check_clean();
 }
 
-TestSuite(eq, .init = init, .fini = fini, .timeout = 30);
-
 static int fd_ready(void)
 {
 	struct pollfd pfd = { .events = POLLIN };
@@ -57,7 +55,7 @@ static ssize_t get(uintptr_t *n, uint64_t flags)
 	return ret;
 }
 
-Test(eq, in_order_and_peek)
+CLEAN_TEST(eq, in_order_and_peek)
 {
 	uintptr_t n;
 
@@ -74,7 +72,7 @@ Test(eq, in_order_and_peek)
 }
 
 /* The descriptor is readable exactly while something is queued. */
-Test(eq, descriptor_is_level)
+CLEAN_TEST(eq, descriptor_is_level)
 {
 	uintptr_t n;
 
@@ -95,7 +93,7 @@ Test(eq, descriptor_is_level)
 	}
 }
 
-Test(eq, too_small_stays)
+CLEAN_TEST(eq, too_small_stays)
 {
 	char buf[sizeof(struct fi_eq_cm_entry)];
 	uint32_t event = 0;
@@ -113,7 +111,7 @@ Test(eq, too_small_stays)
 }
 
 /* fi_eq(3): connection data is cut to the room there is. */
-Test(eq, connection_data_is_cut)
+CLEAN_TEST(eq, connection_data_is_cut)
 {
 	union {
 		struct fi_eq_cm_entry entry;
@@ -146,7 +144,7 @@ static void post_err(int err, const char *data)
 }
 
 /* Errors come first, out of band, and hide nothing. */
-Test(eq, errors)
+CLEAN_TEST(eq, errors)
 {
 	struct fi_eq_err_entry err = { 0 };
 	uintptr_t n;
@@ -183,7 +181,7 @@ Test(eq, errors)
 	cr_assert_eq(fd_ready(), 0);
 }
 
-Test(eq, err_data_in_the_callers_buffer)
+CLEAN_TEST(eq, err_data_in_the_callers_buffer)
 {
 	char buf[16];
 	struct fi_eq_err_entry err;
@@ -209,7 +207,7 @@ Test(eq, err_data_in_the_callers_buffer)
 	cr_assert_arr_eq(err.err_data, "reason", 6);
 }
 
-Test(eq, sread_waits_as_long_as_it_should)
+CLEAN_TEST(eq, sread_waits_as_long_as_it_should)
 {
 	struct fi_eq_entry entry;
 	uint32_t event;
@@ -240,7 +238,7 @@ static void *err_later(void *arg)
 }
 
 /* Waiting without end ends with an event, an error or a signal. */
-Test(eq, sread_wakes)
+CLEAN_TEST(eq, sread_wakes)
 {
 	struct fi_eq_entry entry;
 	struct fi_eq_err_entry err = { 0 };
@@ -262,7 +260,7 @@ static void on_alarm(int sig)
 {
 }
 
-Test(eq, sread_ends_with_a_signal)
+CLEAN_TEST(eq, sread_ends_with_a_signal)
 {
 	struct sigaction act = { .sa_handler = on_alarm };
 	struct fi_eq_entry entry;
@@ -291,7 +289,7 @@ static void *reader(void *arg)
 	return NULL;
 }
 
-Test(eq, no_lost_wakeup)
+CLEAN_TEST(eq, no_lost_wakeup)
 {
 	pthread_t threads[2];
 	uint64_t start = vrc_now_ms();
@@ -307,7 +305,7 @@ Test(eq, no_lost_wakeup)
 	cr_assert_eq(fd_ready(), 0);
 }
 
-Test(eq, forget)
+CLEAN_TEST(eq, forget)
 {
 	struct fi_eq_err_entry err = { 0 };
 	struct fid other = { 0 };
@@ -326,7 +324,7 @@ Test(eq, forget)
 	cr_assert_eq(fd_ready(), 0);
 }
 
-Test(eq, one_channel_per_backend)
+CLEAN_TEST(eq, one_channel_per_backend)
 {
 	struct rdma_event_channel *a, *b;
 
@@ -341,7 +339,7 @@ Test(eq, one_channel_per_backend)
 	cr_assert_eq(fake.channels, 2);
 }
 
-Test(eq, strings)
+CLEAN_TEST(eq, strings)
 {
 	char buf[8];
 
@@ -355,7 +353,7 @@ Test(eq, strings)
 		cr_assert(fi_eq_strerror(&eq->fid, i, NULL, NULL, 0));
 }
 
-Test(eq, attributes)
+CLEAN_TEST(eq, attributes)
 {
 	static const enum fi_wait_obj bad[] = {
 		FI_WAIT_SET, FI_WAIT_MUTEX_COND, FI_WAIT_YIELD,
@@ -399,7 +397,7 @@ Test(eq, attributes)
 }
 
 /* What is unread when the queue closes is gone, and not leaked. */
-Test(eq, close_with_events)
+CLEAN_TEST(eq, close_with_events)
 {
 	put(1);
 	post_err(FI_ETIMEDOUT, "data");

@@ -50,8 +50,6 @@ static void fini(void)
 	fake_check_clean();
 }
 
-TestSuite(pep, .init = init, .fini = fini, .timeout = 30);
-
 static void request(const char *data)
 {
 	union vrc_sockaddr peer = fake_addr(9, 999);
@@ -71,7 +69,7 @@ static struct fi_info *read_request(void)
 	return entry.info;
 }
 
-Test(pep, name_is_real)
+CLEAN_TEST(pep, name_is_real)
 {
 	union vrc_sockaddr name, again;
 	size_t len = 0;
@@ -87,7 +85,7 @@ Test(pep, name_is_real)
 	cr_assert_eq(fi_listen(&pep->fid), -FI_EOPBADSTATE);
 }
 
-Test(pep, setname_binds_anew)
+CLEAN_TEST(pep, setname_binds_anew)
 {
 	union vrc_sockaddr src = fake_addr(2, 7777), name;
 	size_t len = sizeof(name);
@@ -126,7 +124,7 @@ static void wildcard(uint32_t format, int family, int afonly)
 	cr_assert_eq(fi_close(&p->fid.fid), 0);
 }
 
-Test(pep, wildcard_takes_both_families)
+CLEAN_TEST(pep, wildcard_takes_both_families)
 {
 	wildcard(FI_FORMAT_UNSPEC, AF_INET6, 0);
 	wildcard(FI_SOCKADDR, AF_INET6, 0);
@@ -137,7 +135,7 @@ Test(pep, wildcard_takes_both_families)
 	wildcard(FI_SOCKADDR, AF_INET, 0);
 }
 
-Test(pep, busy_port)
+CLEAN_TEST(pep, busy_port)
 {
 	union vrc_sockaddr any = { .in.sin_family = AF_INET };
 	struct vrc_pep *p = open_pep(&any, FI_SOCKADDR);
@@ -155,7 +153,7 @@ Test(pep, busy_port)
 	cr_assert_eq(fi_close(&p->fid.fid), 0);
 }
 
-Test(pep, no_address_at_all)
+CLEAN_TEST(pep, no_address_at_all)
 {
 	struct vrc_pep *p = open_pep(NULL, FI_SOCKADDR_IN6);
 	union vrc_sockaddr name;
@@ -169,7 +167,7 @@ Test(pep, no_address_at_all)
 	cr_assert_eq(fi_close(&p->fid.fid), 0);
 }
 
-Test(pep, request_and_endpoint)
+CLEAN_TEST(pep, request_and_endpoint)
 {
 	union {
 		struct fi_eq_cm_entry entry;
@@ -201,7 +199,7 @@ Test(pep, request_and_endpoint)
 	fake_ep_close(ep);
 }
 
-Test(pep, reject)
+CLEAN_TEST(pep, reject)
 {
 	char data[VRC_CM_DATA_SIZE + 1] = "not today";
 	struct vrc_cmdata sent;
@@ -234,7 +232,7 @@ Test(pep, reject)
 
 /* Unread requests go with the passive endpoint; one that was read can still be
  * accepted, as with tcp. */
-Test(pep, close_before_the_requests_end)
+CLEAN_TEST(pep, close_before_the_requests_end)
 {
 	struct fi_info *kept, *left;
 	struct vrc_ep *ep;
@@ -264,7 +262,7 @@ Test(pep, close_before_the_requests_end)
 	fi_freeinfo(left);
 }
 
-Test(pep, backlog)
+CLEAN_TEST(pep, backlog)
 {
 	int backlog = 3, zero = 0;
 	int got = 0;
@@ -290,7 +288,7 @@ Test(pep, backlog)
 	fi_freeinfo(read_request());
 }
 
-Test(pep, bad_requests)
+CLEAN_TEST(pep, bad_requests)
 {
 	union vrc_sockaddr peer = fake_addr(9, 999);
 	uint8_t wire[VRC_CM_WIRE_SIZE];
@@ -309,7 +307,7 @@ Test(pep, bad_requests)
 }
 
 /* fi_msg_sockets: an active endpoint takes over the name. */
-Test(pep, gives_its_address_away)
+CLEAN_TEST(pep, gives_its_address_away)
 {
 	union vrc_sockaddr src = fake_addr(2, 7777), name;
 	size_t len = sizeof(name);
@@ -331,7 +329,7 @@ Test(pep, gives_its_address_away)
 	fake_ep_close(ep);
 }
 
-Test(pep, one_that_listens_keeps_its_address)
+CLEAN_TEST(pep, one_that_listens_keeps_its_address)
 {
 	int ret;
 
@@ -340,7 +338,7 @@ Test(pep, one_that_listens_keeps_its_address)
 	cr_assert_eq(ret, -FI_EOPBADSTATE);
 }
 
-Test(pep, device_trouble)
+CLEAN_TEST(pep, device_trouble)
 {
 	struct fi_eq_err_entry err = { 0 };
 
@@ -354,7 +352,7 @@ Test(pep, device_trouble)
 	cr_assert_eq(fake_read(eq, NULL), -FI_EAGAIN);
 }
 
-Test(pep, options_and_stubs)
+CLEAN_TEST(pep, options_and_stubs)
 {
 	size_t size = 0, len = sizeof(size);
 	void *p = NULL;
@@ -386,7 +384,7 @@ Test(pep, options_and_stubs)
 	cr_assert_eq(pep->fid.ops->cancel(NULL, NULL), -FI_ENOSYS);
 }
 
-Test(pep, bad_infos)
+CLEAN_TEST(pep, bad_infos)
 {
 	struct sockaddr bad = { .sa_family = AF_UNIX };
 	struct fi_info *bad_info = fi_allocinfo();
@@ -407,7 +405,7 @@ Test(pep, bad_infos)
 }
 
 /* A request that finds no memory is refused, not forgotten. */
-Test(pep, out_of_memory)
+CLEAN_TEST(pep, out_of_memory)
 {
 	struct fi_info *dup = fi_allocinfo();
 	struct fid_pep *fid;
@@ -432,7 +430,7 @@ Test(pep, out_of_memory)
 }
 
 /* A wildcard is on every backend, with one port. */
-Test(pep, two_backends)
+CLEAN_TEST(pep, two_backends)
 {
 	union vrc_sockaddr any = { .in.sin_family = AF_INET }, name;
 	union vrc_sockaddr peer = fake_addr(9, 999);
@@ -465,7 +463,7 @@ Test(pep, two_backends)
 }
 
 /* A named domain's address is on that domain's device only. */
-Test(pep, named_device)
+CLEAN_TEST(pep, named_device)
 {
 	union vrc_sockaddr src = fake_addr(1, 0);
 	struct vrc_pep *p;
