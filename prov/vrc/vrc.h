@@ -376,7 +376,7 @@ struct vrc_connreq {
 	struct list node;	/* eq->connreqs, until an endpoint takes it */
 	const struct vrc_verbs_ops *ops;
 	struct rdma_cm_id *id;
-	struct vrc_pep *pep;	/* NULL once that is closed */
+	struct vrc_pep *pep;	/* there until the request is read */
 	struct vrc_eq *eq;
 	bool dead;		/* the peer gave up */
 	uint32_t peer_rx_size;

@@ -382,21 +382,6 @@ static int pep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 	return ret;
 }
 
-/* Requests that were not read die with their events; the others lose their
- * pep and may still be taken. Caller holds eq->lock. */
-static void leave_eq(struct vrc_pep *pep)
-{
-	struct vrc_connreq *req;
-	struct list *pos;
-
-	vrc_eq_forget(pep->eq, &pep->fid.fid);
-	list_for_each(pos, &pep->eq->connreqs) {
-		req = list_entry(pos, struct vrc_connreq, node);
-		if (req->pep == pep)
-			req->pep = NULL;
-	}
-}
-
 static int pep_close(struct fid *fid)
 {
 	struct vrc_pep *pep = pep_of(fid);
@@ -404,7 +389,9 @@ static int pep_close(struct fid *fid)
 	if (pep->eq) {
 		lock_take(&pep->eq->lock);
 		destroy_ids(pep);
-		leave_eq(pep);
+		/* Requests that were not read die with their events; the
+		 * others may still be taken. */
+		vrc_eq_forget(pep->eq, &pep->fid.fid);
 		lock_drop(&pep->eq->lock);
 		atomic_fetch_sub(&pep->eq->ref, 1);
 	} else {
