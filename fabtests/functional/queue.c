@@ -288,11 +288,12 @@ void expect_filled(const char *file, int line, const void *buf, size_t len,
 	uint64_t end = now_us() + (uint64_t)slow_ms(5000) * 1000;
 	unsigned int turn = 0;
 
-	while (now_us() < end && !is_filled(buf, len, seed)) {
+	while (!is_filled(buf, len, seed)) {
+		if (now_us() > end)
+			check_filled(file, line, buf, len, seed);
 		progress();
 		relax(&turn);
 	}
-	check_filled(file, line, buf, len, seed);
 }
 
 void expect_comp(struct fid_cq *cq, struct comp *c)
