@@ -29,13 +29,15 @@ void *fake_calloc(size_t n, size_t size)
 	if (fake_fail_alloc && !--fake_fail_alloc)
 		return NULL;
 	p = calloc(n, size);
-	fake_live += p != NULL;
+	if (p)
+		__atomic_add_fetch(&fake_live, 1, __ATOMIC_RELAXED);
 	return p;
 }
 
 void fake_free(void *p)
 {
-	fake_live -= p != NULL;
+	if (p)
+		__atomic_sub_fetch(&fake_live, 1, __ATOMIC_RELAXED);
 	free(p);
 }
 
