@@ -279,12 +279,18 @@ struct buf {
 void buf_open(struct end *e, struct buf *b, size_t len, uint64_t access);
 void buf_close(struct buf *b);
 
-/* fi_recv and fi_send that must be taken. */
+/* fi_recv and fi_send that must be taken. -FI_EAGAIN is no refusal as long as
+ * it clears (fi_msg(3)); nothing else may be posted for that. */
 void post_recv(struct end *e, struct buf *b, size_t off, size_t len,
 	       void *context);
 void post_send(struct end *e, struct buf *b, size_t off, size_t len,
 	       void *context);
 
+/*
+ * iWARP differs where TCP shows through: a write completes when it is on its
+ * way, so what the target thinks of it is only seen as the connection's end.
+ */
+bool is_iwarp(const struct end *e);
 /* Data with a completion at the other side can be had. */
 bool has_cq_data(const struct end *e);
 /* A remote write with data takes a posted receive. */

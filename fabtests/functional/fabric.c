@@ -120,10 +120,12 @@ void open_shared(struct end *e, struct end *owner, const struct end *srv)
 	e->cq = owner->cq;
 	e->evq = owner->evq;
 	e->borrowed = true;
-	if (!srv)
-		return;
-	snprintf(port, sizeof(port), "%u", listen_port(srv));
-	e->info = try_getinfo(&e->how, port, 0, &ret);
+	if (srv) {
+		snprintf(port, sizeof(port), "%u", listen_port(srv));
+		e->info = try_getinfo(&e->how, port, 0, &ret);
+	} else {
+		e->info = fi_dupinfo(owner->info);
+	}
 	ASSERT(e->info);
 }
 
@@ -300,7 +302,23 @@ void post_recv(struct end *e, struct buf *b, size_t off, size_t len,
 void post_send(struct end *e, struct buf *b, size_t off, size_t len,
 	       void *context)
 {
-	ASSERT_OK(fi_send(e->ep, b->p + off, len, b->desc, 0, context));
+	uint64_t end = now_us() + (uint64_t)slow_ms(5000) * 1000;
+	unsigned int turn = 0;
+	ssize_t ret;
+
+	for (;;) {
+		ret = fi_send(e->ep, b->p + off, len, b->desc, 0, context);
+		if (ret != -FI_EAGAIN || now_us() > end)
+			break;
+		fi_cq_read(e->cq, NULL, 0);
+		relax(&turn);
+	}
+	ASSERT_OK(ret);
+}
+
+bool is_iwarp(const struct end *e)
+{
+	return e->info->ep_attr->protocol == FI_PROTO_IWARP;
 }
 
 bool has_cq_data(const struct end *e)

@@ -152,11 +152,14 @@ static int bad_addresses(void)
 	}
 	ASSERT_CMP(query(test_addr(), "no-such-service", 0, hints, &info), <,
 		   0);
-	ASSERT_CMP(query(test_addr(), "99999999", 0, hints, &info), <, 0);
-	/* A source that is not ours (RFC 5737). */
-	if (is_vrc())
+	if (is_vrc()) {
+		/* getaddrinfo would make some other port of it. */
+		ASSERT_CMP(query(test_addr(), "99999999", 0, hints, &info), <,
+			   0);
+		/* A source that is not ours (RFC 5737). */
 		ASSERT_EQ(query("198.51.100.7", NULL, FI_SOURCE, hints, &info),
 			  -FI_ENODATA);
+	}
 	fi_freeinfo(hints);
 	return PASSED;
 }

@@ -27,8 +27,6 @@ static void traffic_forever(struct end *e, struct buf *b)
 	struct comp c;
 	int free_tx = 8;
 
-	for (int i = 0; i < SLOTS; i++)
-		post_recv(e, b, 0, LEN, e);
 	for (;;) {
 		while (free_tx > 0 && !fi_send(e->ep, b->p, LEN, b->desc, 0, b))
 			free_tx--;
@@ -52,6 +50,7 @@ static int peer_main(int sock, void *arg)
 	struct buf b;
 	struct event ev;
 	uint16_t port;
+	char go;
 
 	hear(sock, &port, sizeof(port));
 	if (role->listens) {
@@ -70,9 +69,14 @@ static int peer_main(int sock, void *arg)
 	else
 		connect_start(&e, NULL, 0);
 	expect_event(&e, FI_CONNECTED, NULL);
+	/* Neither sends before the other has posted its receives. */
+	for (int i = 0; role->traffic && i < SLOTS; i++)
+		post_recv(&e, &b, 0, LEN, &e);
 	tell(sock, "c", 1);
-	if (role->traffic)
+	if (role->traffic) {
+		hear(sock, &go, 1);
 		traffic_forever(&e, &b);
+	}
 	for (;;)
 		next_event(&e, &ev, 100);
 	return 0;
@@ -217,6 +221,9 @@ static int killed(bool listens)
 		peer_start(&p[round], peer_main, &role);
 	for (int round = 0; round < ROUNDS; round++) {
 		connect_to(&p[round], &s, &role);
+		for (int i = 0; i < SLOTS; i++)
+			post_slot(&s, i);
+		tell(p[round].sock, "g", 1);
 		traffic_for(&s, 20 + 10 * round);
 		/* Stopped first, so that something is surely in flight when
 		 * it dies. */

@@ -54,21 +54,34 @@ static void post(uint64_t op, size_t len, uint64_t addr, uint64_t key)
 				   &tx));
 }
 
-/* The failed operation, and how the connection ends. */
+/* How the connection ends: both are told, once. */
+static void ended(void)
+{
+	expect_event(&cli, FI_SHUTDOWN, NULL);
+	expect_event(&srv, FI_SHUTDOWN, NULL);
+	expect_no_event(&cli, 20);
+	expect_no_event(&srv, 0);
+}
+
+/* The failed operation, and the end. */
 static void refused(uint64_t op, size_t len)
 {
 	struct comp c;
 
 	expect_comp(cli.cq, &c);
-	ASSERT_CMP(c.err, >, 0);
-	ASSERT_NE(c.err, FI_ECANCELED);
 	ASSERT(c.context == &tx);
 	ASSERT_EQ(c.flags, FI_RMA | op);
-	ASSERT_EQ(c.len, len);
-	expect_event(&cli, FI_SHUTDOWN, NULL);
-	expect_event(&srv, FI_SHUTDOWN, NULL);
-	expect_no_event(&cli, 20);
-	expect_no_event(&srv, 0);
+	if (is_iwarp(&cli)) {
+		/* A write was on its way; a read gets no answer. */
+		if (op == FI_READ)
+			ASSERT_CMP(c.err, >, 0);
+	} else {
+		ASSERT_CMP(c.err, >, 0);
+		ASSERT_NE(c.err, FI_ECANCELED);
+	}
+	if (c.err)
+		ASSERT_EQ(c.len, len);
+	ended();
 }
 
 static void reconnect(void)
@@ -213,6 +226,19 @@ static int flush_behind(void)
 	}
 	expect_comp(cli.cq, &c);
 	ASSERT(c.context == &tx);
+	if (is_iwarp(&cli)) {
+		/* Some may have been on their way; the order holds anyway. */
+		uintptr_t last = 0;
+
+		do {
+			uintptr_t i = (uintptr_t)c.context;
+
+			if (i && i < 100)
+				ASSERT_EQ(i, ++last);
+		} while (next_comp(cli.cq, &c, 500));
+		ended();
+		return close_all();
+	}
 	ASSERT_CMP(c.err, >, 0);
 	for (uintptr_t next = 1, next_recv = 101; next_comp(cli.cq, &c,
 	     next_recv <= 100 + N ? 3000 : 50);) {
@@ -242,14 +268,15 @@ static int inject_fails(void)
 		return not_checked();
 	open_all(ALL_ACCESS);
 	ASSERT_OK(fi_inject_write(cli.ep, tx.p, 8, 0, rx.addr, 0xdead00));
-	expect_comp(cli.cq, &c);
-	ASSERT_CMP(c.err, >, 0);
-	ASSERT_NE(c.err, FI_ECANCELED);
-	ASSERT_EQ(c.flags, FI_RMA | FI_WRITE);
-	/* fi_endpoint(3) says the endpoint's, fi_cq(3) says NULL. */
-	ASSERT(c.context == &cli || !c.context);
-	expect_event(&cli, FI_SHUTDOWN, NULL);
-	expect_event(&srv, FI_SHUTDOWN, NULL);
+	if (!is_iwarp(&cli)) {
+		expect_comp(cli.cq, &c);
+		ASSERT_CMP(c.err, >, 0);
+		ASSERT_NE(c.err, FI_ECANCELED);
+		ASSERT_EQ(c.flags, FI_RMA | FI_WRITE);
+		/* fi_endpoint(3) says the endpoint's, fi_cq(3) says NULL. */
+		ASSERT(c.context == &cli || !c.context);
+	}
+	ended();
 	ASSERT_BYTES(rx.p, LEN, 0xee);
 	return close_all();
 }

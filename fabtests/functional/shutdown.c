@@ -160,13 +160,22 @@ static int data_arrives_first(void)
 
 enum { RECVS = 128, SENDS = 64, ALL = RECVS + SENDS };
 
-/* Contexts 1 to ALL: receives, then sends. */
+/* Contexts 1 to ALL: receives, then sends; returns how many were taken. On
+ * iWARP, a send that finds no receive may end the connection meanwhile. */
 static int posted(struct end *e, struct buf *b, int recvs, int sends)
 {
 	for (uintptr_t i = 1; i <= (uintptr_t)recvs; i++)
 		post_recv(e, b, 0, 64, (void *)i);
-	for (uintptr_t i = 1; i <= (uintptr_t)sends; i++)
-		post_send(e, b, 64, 64, (void *)(RECVS + i));
+	for (uintptr_t i = 1; i <= (uintptr_t)sends; i++) {
+		void *context = (void *)(RECVS + i);
+
+		if (!is_iwarp(e)) {
+			post_send(e, b, 64, 64, context);
+			continue;
+		}
+		if (fi_send(e->ep, b->p + 64, 64, b->desc, 0, context))
+			return recvs + (int)i - 1;
+	}
 	return recvs + sends;
 }
 
@@ -221,12 +230,13 @@ static int peer_closes_on_posted(void)
 {
 	struct buf a;
 	struct buf b;
+	int want;
 
 	open_posted(&a, &b);
-	posted(&srv, &a, RECVS, SENDS);
+	want = posted(&srv, &a, RECVS, SENDS);
 	close_ep(&cli);
 	ASSERT_EQ(count_shutdowns(&srv, 5000), 1);
-	ASSERT_EQ(drain(srv.cq, ALL, true), ALL);
+	ASSERT_EQ(drain(srv.cq, want, true), want);
 	ASSERT_EQ(count_shutdowns(&srv, 1), 0);
 	return close_posted(&a, &b);
 }
@@ -270,14 +280,15 @@ static int own_close_completes(void)
 {
 	struct buf a;
 	struct buf b;
+	int want;
 	int got;
 
 	open_posted(&a, &b);
-	posted(&srv, &a, RECVS, SENDS);
+	want = posted(&srv, &a, RECVS, SENDS);
 	close_ep(&srv);
-	got = drain(srv.cq, is_vrc() ? ALL : 0, true);
+	got = drain(srv.cq, is_vrc() ? want : 0, true);
 	if (is_vrc())
-		ASSERT_EQ(got, ALL);
+		ASSERT_EQ(got, want);
 	return close_posted(&a, &b);
 }
 
