@@ -128,6 +128,7 @@ struct setup {
 	uint64_t caps;		/* FI_MSG | FI_RMA */
 	int mr_mode;		/* LOCAL | VIRT_ADDR | ALLOCATED | PROV_KEY */
 	bool no_mr_mode;	/* offer no mr_mode bit at all */
+	bool two_cqs;		/* sends complete to tx_cq, not to cq */
 	const char *node;	/* test_addr() */
 	uint16_t port;		/* of the listener; any */
 	size_t tx_size;
@@ -172,6 +173,7 @@ struct end {
 	struct fid_fabric *fabric;
 	struct fid_domain *domain;
 	struct fid_cq *cq;
+	struct fid_cq *tx_cq; /* cq, unless how.two_cqs */
 	struct evq *evq;
 	struct fid_pep *pep;
 	struct fid_ep *ep;
@@ -291,6 +293,8 @@ void post_send(struct end *e, struct buf *b, size_t off, size_t len,
  * way, so what the target thinks of it is only seen as the connection's end.
  */
 bool is_iwarp(const struct end *e);
+/* A send is held back with -FI_EAGAIN until the peer has a receive for it. */
+bool has_credits(const struct end *e);
 /* Data with a completion at the other side can be had. */
 bool has_cq_data(const struct end *e);
 /* A remote write with data takes a posted receive. */

@@ -303,9 +303,8 @@ static int epoll_pingpong(void)
 	post_recv(&cli, &tx, 0, 64, NULL);
 	post_recv(&srv, &rx, 0, 64, NULL);
 	ASSERT_OK(pthread_create(&thread, NULL, pong, &b));
+	post_send(&cli, &tx, 64, 8, NULL);
 	for (int i = 0; i < rounds;) {
-		if (!i)
-			post_send(&cli, &tx, 64, 8, NULL);
 		take_one(&a, &c);
 		if (!(c.flags & FI_RECV))
 			continue;

@@ -66,6 +66,11 @@ static void open_queues(struct end *e)
 	e->evq = evq_create(eq);
 	ASSERT_OK(fi_cq_open(e->domain, &cq_attr, &e->cq, NULL));
 	cq_register(e->cq);
+	e->tx_cq = e->cq;
+	if (!e->how.two_cqs)
+		return;
+	ASSERT_OK(fi_cq_open(e->domain, &cq_attr, &e->tx_cq, NULL));
+	cq_register(e->tx_cq);
 }
 
 static void open_end(struct end *e, const struct setup *how,
@@ -118,6 +123,7 @@ void open_shared(struct end *e, struct end *owner, const struct end *srv)
 	e->fabric = owner->fabric;
 	e->domain = owner->domain;
 	e->cq = owner->cq;
+	e->tx_cq = owner->tx_cq;
 	e->evq = owner->evq;
 	e->borrowed = true;
 	if (srv) {
@@ -160,6 +166,10 @@ void close_end(struct end *e)
 	if (!e->borrowed) {
 		cq_unregister(e->cq);
 		close_fid(&e->cq->fid, "completion queue");
+		if (e->tx_cq != e->cq) {
+			cq_unregister(e->tx_cq);
+			close_fid(&e->tx_cq->fid, "completion queue");
+		}
 		evq_destroy(e->evq);
 		close_fid(&e->domain->fid, "domain");
 		close_fid(&e->fabric->fid, "fabric");
@@ -194,8 +204,8 @@ void make_ep(struct end *e, struct fi_info *info)
 	ASSERT(!e->ep);
 	ASSERT_OK(fi_endpoint(e->domain, info, &e->ep, e));
 	ASSERT_OK(fi_ep_bind(e->ep, &e->evq->eq->fid, 0));
-	if (e->how.tx_bind || e->how.rx_bind) {
-		ASSERT_OK(fi_ep_bind(e->ep, &e->cq->fid,
+	if (e->how.tx_bind || e->how.rx_bind || e->how.two_cqs) {
+		ASSERT_OK(fi_ep_bind(e->ep, &e->tx_cq->fid,
 				     FI_TRANSMIT | e->how.tx_bind));
 		ASSERT_OK(fi_ep_bind(e->ep, &e->cq->fid,
 				     FI_RECV | e->how.rx_bind));
@@ -310,7 +320,7 @@ void post_send(struct end *e, struct buf *b, size_t off, size_t len,
 		ret = fi_send(e->ep, b->p + off, len, b->desc, 0, context);
 		if (ret != -FI_EAGAIN || now_us() > end)
 			break;
-		fi_cq_read(e->cq, NULL, 0);
+		fi_cq_read(e->tx_cq, NULL, 0);
 		relax(&turn);
 	}
 	ASSERT_OK(ret);
@@ -319,6 +329,14 @@ void post_send(struct end *e, struct buf *b, size_t off, size_t len,
 bool is_iwarp(const struct end *e)
 {
 	return e->info->ep_attr->protocol == FI_PROTO_IWARP;
+}
+
+bool has_credits(const struct end *e)
+{
+	const char *when = getenv("FI_VRC_CREDITS");
+
+	return is_vrc() &&
+	       (when && !strcmp(when, "always") ? true : is_iwarp(e));
 }
 
 bool has_cq_data(const struct end *e)

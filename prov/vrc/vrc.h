@@ -53,6 +53,9 @@ enum {
 	VRC_FLUSH_TIMEOUT_MS = 1000,
 	VRC_ADDR_TIMEOUT_MS = 2000,
 	VRC_ROUTE_TIMEOUT_MS = 2000,
+	/* Work requests of our own that a send queue holds besides those of
+	 * the application. */
+	VRC_CREDIT_WRITES = 2,
 };
 
 /* A sockaddr of any family that rdma_cm takes. */
@@ -70,6 +73,12 @@ enum vrc_softverbs_mode {
 	VRC_SOFTVERBS_NEVER,
 };
 
+enum vrc_credits_mode {
+	VRC_CREDITS_AUTO, /* where a send without a receive ends the connection */
+	VRC_CREDITS_ALWAYS,
+	VRC_CREDITS_NEVER,
+};
+
 struct vrc_params {
 	enum vrc_softverbs_mode softverbs;
 	size_t tx_size;	    /* default queue depths, operations */
@@ -80,6 +89,7 @@ struct vrc_params {
 	int gid_index;	    /* -1: by route */
 	int min_rnr_timer;  /* the 5-bit IBTA encoding */
 	int ack_timeout;    /* the 5-bit IBTA encoding, -1: rdma_cm's */
+	enum vrc_credits_mode credits;
 };
 
 extern struct vrc_params vrc_params;
@@ -145,15 +155,18 @@ enum vrc_op {
 	VRC_OP_RECV,
 	VRC_OP_READ,
 	VRC_OP_WRITE,
-	/* Ours, never shown to the application. */
-	VRC_OP_FIRST_SEND,  /* iWARP: the connecting side must speak first */
-	VRC_OP_FIRST_RECV,
+	/* Ours, never shown to the application, and in no ring. */
+	VRC_OP_CREDIT,
 	VRC_OP_CNT,
 };
 
 enum vrc_req_flags {
 	/* The application wants to see this one when it succeeds. */
 	VRC_REQ_VISIBLE = 1 << 0,
+	/* In an unordered ring: completed, while one before it has not. */
+	VRC_REQ_DONE = 1 << 1,
+	/* Not the last work request of an operation, which speaks for all. */
+	VRC_REQ_PART = 1 << 2,
 };
 
 /*
@@ -175,7 +188,9 @@ static_assert(sizeof(struct vrc_req) == 32, "two records to a cache line");
 /*
  * A ring of records. head and tail run freely; the slot is index & mask. Work
  * requests of one queue complete in order, so a completion retires every
- * record before it.
+ * record before it; except on iWARP, where what follows a read may complete
+ * before it. There everything is signalled, and a record is retired when all
+ * before it are done.
  */
 struct vrc_ring {
 	struct vrc_req *req;
@@ -183,6 +198,7 @@ struct vrc_ring {
 	uint32_t size;	/* records that the application may have in flight */
 	struct ibv_mr **mrs; /* VRC_IOV_LIMIT a record; see vrc_local.c, or NULL */
 	uint32_t last_signal; /* head of the last signalled one */
+	bool unordered;
 	/* Written by posting only; read by others when a queue pair broke. */
 	_Atomic uint32_t head;
 	/* Written by the reader of the completion queue (release); read by
@@ -200,7 +216,18 @@ enum vrc_ep_state {
 };
 
 /* Private data as it travels: see vrc_cmdata.h. */
-enum { VRC_CM_WIRE_SIZE = 56, VRC_CM_DATA_SIZE = 35 };
+enum { VRC_CM_WIRE_SIZE = 56, VRC_CM_DATA_SIZE = 32 };
+
+enum { VRC_FEATURE_CREDITS = 1 << 0 };
+
+/* What vrc says of itself in the private data; all 0: not vrc. */
+struct vrc_peer {
+	uint8_t version;
+	uint16_t features;
+	uint32_t posted; /* these three: see vrc_credit.c */
+	uint32_t rkey;
+	uint64_t addr;
+};
 
 /* The endpoint's side of connection management; owned by vrc_cm.c. */
 struct vrc_cm {
@@ -213,7 +240,13 @@ struct vrc_cm {
 	bool passive;
 	bool dead;   /* passive: the peer gave up before fi_accept */
 	bool broken; /* the queue pair broke before ESTABLISHED was read */
-	uint32_t peer_rx_size; /* 0: not a vrc peer */
+	struct vrc_peer peer;
+};
+
+/* What a send has to pass before it may be posted; see vrc_credit.c. */
+enum vrc_gate {
+	VRC_GATE_CREDITS = 1 << 0, /* the peer must have a receive posted */
+	VRC_GATE_FIRST = 1 << 1,   /* the peer must speak first */
 };
 
 struct vrc_ep {
@@ -227,14 +260,16 @@ struct vrc_ep {
 	 * is completed from the ledger. vrc_now_ms(). */
 	_Atomic uint64_t flush_deadline_ms;
 	_Atomic int state;	/* enum vrc_ep_state; written under eq->lock */
-	atomic_bool may_send;	/* iWARP accepting side: peer has spoken */
+	_Atomic unsigned int gate; /* enum vrc_gate; 0 once connected: none */
+	struct vrc_credit *credit; /* vrc_credit.c; NULL: not offered */
 	bool tx_selective;	/* FI_SELECTIVE_COMPLETION on the bind */
 	bool rx_selective;
 	bool tx_visible;	/* calls without flags want a completion */
 	bool rx_visible;
 	bool has_imm;		/* the device carries immediate data */
 	bool local_reg;		/* descriptors are not needed, nor looked at */
-	int empty_sge_cnt;	/* pieces of a receive of no bytes: 1 on iWARP */
+	uint8_t empty_sge_cnt;	/* pieces of a receive of no bytes: 1 on iWARP */
+	uint8_t max_read_sge;	/* pieces that a read may be scattered to */
 	uint32_t inline_size;	/* what the queue pair really inlines */
 	uint32_t inject_size;
 	uint64_t tx_op_flags;
@@ -340,6 +375,7 @@ struct vrc_eq {
 	 * freed when the next one is read. */
 	struct vrc_eq_event *last_error;
 	struct list connreqs;	/* requests that no endpoint has taken */
+	struct list credit_eps;	/* connected with credits */
 	unsigned int first_chan; /* the channels take turns */
 	int epoll_fd;
 	int signal_fd;		/* eventfd: counts as readable while queued */
@@ -348,7 +384,9 @@ struct vrc_eq {
 	 * there is none, and then epoll_fd has the channels. */
 	pthread_t thread;
 	int cm_epoll_fd;
-	int stop_fd;
+	int wake_fd;
+	atomic_bool stop;
+	atomic_bool tick_due;
 };
 
 struct vrc_pep {
@@ -379,7 +417,7 @@ struct vrc_connreq {
 	struct vrc_pep *pep;	/* there until the request is read */
 	struct vrc_eq *eq;
 	bool dead;		/* the peer gave up */
-	uint32_t peer_rx_size;
+	struct vrc_peer peer;
 	uint8_t responder_resources;
 	uint8_t initiator_depth;
 };
@@ -510,6 +548,8 @@ void vrc_eq_forget(struct vrc_eq *eq, const struct fid *fid);
  * handled when the queue is read. */
 int vrc_eq_thread_start(struct vrc_eq *eq);
 void vrc_eq_thread_stop(struct vrc_eq *eq);
+/* Calls vrc_credit_tick a little later. Takes no lock. */
+void vrc_eq_tick(struct vrc_eq *eq);
 
 /* vrc_cm.c */
 extern const struct fi_ops_cm vrc_cm_ep_ops;
@@ -553,17 +593,41 @@ int vrc_qp_create(struct vrc_ep *ep) __must_check;
 int vrc_qp_connect(struct vrc_ep *ep) __must_check;
 /* To ERR, so that everything posted flushes. Harmless when repeated. */
 void vrc_qp_error(struct vrc_ep *ep);
-/* FI_CONNECTED is about to be reported: on iWARP, speak first. */
-void vrc_qp_established(struct vrc_ep *ep);
 void vrc_qp_destroy(struct vrc_ep *ep);
+
+/* vrc_credit.c */
+bool vrc_credit_wanted(const struct vrc_dev *dev);
+/* fi_enable, before the queue pair is made. */
+int vrc_credit_open(struct vrc_ep *ep) __must_check;
+/* The queue pair is gone. */
+void vrc_credit_close(struct vrc_ep *ep);
+/* Adds to what we say of ourselves when we connect or accept. */
+void vrc_credit_offer(struct vrc_ep *ep, struct vrc_peer *self);
+/* The peer's offer, before the endpoint's state says that it is connected.
+ * Caller holds eq->lock, here and in the next two. */
+void vrc_credit_agree(struct vrc_ep *ep, const struct vrc_peer *peer);
+/* After the state says so. */
+void vrc_credit_start(struct vrc_ep *ep);
+/* The endpoint leaves its event queue. */
+void vrc_credit_stop(struct vrc_ep *ep);
+/* One receive was posted. Caller holds no lock. */
+void vrc_credit_posted(struct vrc_ep *ep);
+/* 0 or -FI_EAGAIN: whether ep, whose gate is not 0, may post a work request of
+ * that kind. Caller holds tx_lock, and gives it back if it is not posted. */
+int vrc_credit_take(struct vrc_ep *ep, enum ibv_wr_opcode opcode);
+void vrc_credit_return(struct vrc_ep *ep, enum ibv_wr_opcode opcode);
+/* The work request of req, a VRC_OP_CREDIT, is done. */
+void vrc_credit_written(const struct vrc_req *req);
+/* A while after vrc_eq_tick. Caller holds eq->lock. */
+void vrc_credit_tick(struct vrc_eq *eq);
 
 /* vrc_local.c */
 int vrc_local_open(struct vrc_ring *ring) __must_check;
-/* Registers iov for the operation of req and fills in the lkeys; access is
- * ibv_access_flags. */
+/* Registers the cnt pieces of sge for the operation of req and fills in the
+ * lkeys; access is ibv_access_flags. Returns cnt or -FI_E*. */
 int vrc_local_reg(struct vrc_ep *ep, struct vrc_ring *ring,
-		  const struct vrc_req *req, const struct iovec *iov,
-		  size_t cnt, int access, struct ibv_sge *sge) __must_check;
+		  const struct vrc_req *req, int cnt, int access,
+		  struct ibv_sge *sge) __must_check;
 /* Deregisters what the records first .. end - 1 hold. */
 void vrc_local_release(struct vrc_ep *ep, struct vrc_ring *ring, uint32_t first,
 		       uint32_t end);
@@ -616,6 +680,11 @@ int vrc_ep_drain(struct vrc_ep *ep) __must_check;
 /* Completes from the ledger what broken endpoints failed to flush in time.
  * Caller holds cq->lock. */
 void vrc_cq_expire(struct vrc_cq *cq);
+/* Takes what the device has, so that work requests of our own are seen to be
+ * done; the application's completions are kept. */
+void vrc_cq_reap(struct vrc_cq *cq);
+/* The same, unless somebody holds cq->lock; may be called with eq->lock held. */
+void vrc_cq_try_reap(struct vrc_cq *cq);
 
 /* vrc_nosys.c: one function per signature that libfabric may call. */
 extern const struct fi_ops_tagged vrc_nosys_tagged;

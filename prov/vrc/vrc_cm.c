@@ -56,7 +56,7 @@ static int take_connreq(struct vrc_ep *ep, struct vrc_connreq *req)
 	atomic_fetch_add(&eq->ref, 1);
 	ep->cm.connreq = req;
 	ep->cm.passive = true;
-	ep->cm.peer_rx_size = req->peer_rx_size;
+	ep->cm.peer = req->peer;
 	vrc_sockaddr_set(&ep->cm.src, &req->id->route.addr.src_addr);
 	vrc_sockaddr_set(&ep->cm.dst, &req->id->route.addr.dst_addr);
 out:
@@ -245,8 +245,10 @@ void vrc_cm_fini(struct vrc_ep *ep)
 		ops->destroy_id(id);
 		ep->cm.id = NULL;
 	}
-	if (ep->eq)
+	if (ep->eq) {
+		vrc_credit_stop(ep);
 		vrc_eq_forget(ep->eq, &ep->fid.fid);
+	}
 	drop_eq(ep);
 }
 
@@ -361,12 +363,14 @@ static void fill_param(struct vrc_ep *ep, const void *data, size_t len)
 	const struct ibv_device_attr *attr = &ep->domain->dev->attr;
 	struct rdma_conn_param *param = &ep->cm.param;
 	uint8_t responder = UINT8_MAX, initiator = UINT8_MAX;
+	struct vrc_peer self = { 0 };
 
 	if (ep->cm.passive) {
 		responder = param->responder_resources;
 		initiator = param->initiator_depth;
 	}
-	vrc_cmdata_encode(ep->cm.wire, data, len, ep->rx.size);
+	vrc_credit_offer(ep, &self);
+	vrc_cmdata_encode(ep->cm.wire, data, len, &self);
 	memset(param, 0, sizeof(*param));
 	param->private_data = ep->cm.wire;
 	param->private_data_len = sizeof(ep->cm.wire);

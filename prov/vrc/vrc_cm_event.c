@@ -176,13 +176,15 @@ static void connected(struct vrc_ep *ep, const struct vrc_cm_note *note)
 	struct vrc_cm *cm = &ep->cm;
 
 	if (!cm->passive) {
-		cm->peer_rx_size = note->data.rx_size;
+		cm->peer = note->data.peer;
 		vrc_sockaddr_set(&cm->src, &cm->id->route.addr.src_addr);
 	}
-	vrc_dbg(EP_CTRL, "ep 0x%x: connected; the peer's receive queue has %u "
-		"entries\n", ep_num(ep), cm->peer_rx_size);
+	vrc_dbg(EP_CTRL, "ep 0x%x: connected; the peer is %s, features 0x%x\n",
+		ep_num(ep), cm->peer.version ? "vrc" : "not vrc",
+		cm->peer.features);
+	vrc_credit_agree(ep, &cm->peer);
 	ep_set_state(ep, VRC_EP_CONNECTED);
-	vrc_qp_established(ep);
+	vrc_credit_start(ep);
 	/* fi_eq(3): the listening side gets no data. */
 	vrc_eq_post_cm(ep->eq, FI_CONNECTED, &ep->fid.fid, NULL,
 		       note->data.data, cm->passive ? 0 : note->data.len);

@@ -107,9 +107,10 @@ const struct vrc_addr *vrc_cm_pick_source(const struct vrc_dev *dev,
 void vrc_cm_id_reject(const struct vrc_verbs_ops *ops, struct rdma_cm_id *id,
 		      const void *data, size_t len)
 {
+	static const struct vrc_peer self;
 	uint8_t wire[VRC_CM_WIRE_SIZE];
 
-	vrc_cmdata_encode(wire, data, len, 0);
+	vrc_cmdata_encode(wire, data, len, &self);
 	/* If it fails, the peer is gone already. */
 	if (ops->reject(id, wire, sizeof(wire)))
 		vrc_dbg(EP_CTRL, "%s: rdma_reject: %s\n", ops->name,

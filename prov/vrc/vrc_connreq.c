@@ -142,7 +142,7 @@ static void queue_request(struct vrc_pep *pep, const struct vrc_verbs_ops *ops,
 	req->id = id;
 	req->pep = pep;
 	req->eq = pep->eq;
-	req->peer_rx_size = note->data.rx_size;
+	req->peer = note->data.peer;
 	req->responder_resources = note->responder_resources;
 	req->initiator_depth = note->initiator_depth;
 	info->handle = &req->fid;

@@ -21,11 +21,6 @@ uint64_t vrc_op_flags(unsigned int op)
 	return op_flags[op];
 }
 
-static __hot_inline bool op_is_rx(unsigned int op)
-{
-	return op == VRC_OP_RECV || op == VRC_OP_FIRST_RECV;
-}
-
 static __cold int status_to_err(enum ibv_wc_status status)
 {
 	switch (status) {
@@ -64,19 +59,45 @@ static __cold bool resolve_error(const struct ibv_wc *wc,
 	comp->data = 0;
 	comp->err = status_to_err(wc->status);
 	comp->prov_errno = (int)wc->status;
-	return req->op < VRC_OP_FIRST_SEND;
+	return !(req->flags & VRC_REQ_PART);
+}
+
+/* A work request of our own: nothing to see, unless it failed. */
+static __cold bool resolve_own(const struct ibv_wc *wc,
+			       const struct vrc_req *req)
+{
+	if (wc->status != IBV_WC_SUCCESS)
+		vrc_cm_broken(req->ep);
+	vrc_credit_written(req);
+	return false;
+}
+
+/* The tail of an unordered ring when req is done. */
+static __cold uint32_t tail_behind_done(struct vrc_ring *ring,
+					struct vrc_req *req, uint32_t tail)
+{
+	uint32_t head = atomic_load_explicit(&ring->head,
+					     memory_order_acquire);
+
+	req->flags |= VRC_REQ_DONE;
+	while (tail != head && ring->req[tail & ring->mask].flags & VRC_REQ_DONE)
+		tail++;
+	return tail;
 }
 
 static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
 {
 	struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
 	struct vrc_ep *ep = req->ep;
-	struct vrc_ring *ring = op_is_rx(req->op) ? &ep->rx : &ep->tx;
+	struct vrc_ring *ring = req->op == VRC_OP_RECV ? &ep->rx : &ep->tx;
 	uint32_t tail = atomic_load_explicit(&ring->tail,
 					     memory_order_relaxed);
 	uint32_t behind = (req->slot - tail) & ring->mask;
+	uint32_t next = tail + behind + 1;
 	bool visible;
 
+	if (unlikely(req->op == VRC_OP_CREDIT))
+		return resolve_own(wc, req);
 	/* Only a broken queue pair's records are completed from the ledger
 	 * before the device gets to them (vrc_cq_expire). */
 	if (unlikely(atomic_load_explicit(&ep->flush_deadline_ms,
@@ -94,9 +115,6 @@ static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
 		comp->flags = op_flags[req->op];
 		comp->len = 0;
 		comp->data = 0;
-		if (unlikely(req->op == VRC_OP_FIRST_RECV))
-			atomic_store_explicit(&ep->may_send, true,
-					      memory_order_relaxed);
 		goto retire;
 	}
 	comp->flags = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM ?
@@ -109,12 +127,13 @@ static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
 		comp->data = ntohl(wc->imm_data);
 	}
 retire:
+	if (unlikely(ring->unordered))
+		next = tail_behind_done(ring, req, tail);
 	if (unlikely(ring->mrs))
-		vrc_local_release(ep, ring, tail, tail + behind + 1);
+		vrc_local_release(ep, ring, tail, next);
 	/* This record and all before it may be used again; pairs with the
 	 * acquire in vrc_ring_next. */
-	atomic_store_explicit(&ring->tail, tail + behind + 1,
-			      memory_order_release);
+	atomic_store_explicit(&ring->tail, next, memory_order_release);
 	return visible;
 }
 
@@ -225,6 +244,21 @@ static __cold bool expire(struct vrc_cq *cq)
 	return !list_empty(&cq->soft);
 }
 
+/* With room for none, programs drive progress: what nobody sees is retired, so
+ * that what was full is not. 0 if there is something to read. */
+static __cold ssize_t cq_look(struct vrc_cq *cq)
+{
+	ssize_t ret = -FI_EAGAIN;
+
+	if (cq->thread_safe)
+		lock_take(&cq->lock);
+	if (vrc_cq_has_entry(cq))
+		ret = cq->head.err ? -FI_EAVAIL : 0;
+	if (cq->thread_safe)
+		lock_drop(&cq->lock);
+	return ret;
+}
+
 static __hot_inline ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count,
 				    const enum fi_cq_format format)
 {
@@ -234,9 +268,11 @@ static __hot_inline ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count,
 	size_t done = 0;
 	ssize_t ret;
 
+	if (unlikely(!count))
+		return cq_look(cq);
 	if (cq->thread_safe)
 		lock_take(&cq->lock);
-	if (unlikely(cq->has_head && !cq->head.err && count)) {
+	if (unlikely(cq->has_head && !cq->head.err)) {
 		entry_fill(buf, done++, &cq->head, format);
 		cq->has_head = false;
 	}

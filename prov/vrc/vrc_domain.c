@@ -165,7 +165,8 @@ int vrc_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info,
 	domain->thread_safe =
 		info->domain_attr->threading == FI_THREAD_SAFE ||
 		info->domain_attr->threading == FI_THREAD_UNSPEC ||
-		info->domain_attr->threading == FI_THREAD_FID;
+		info->domain_attr->threading == FI_THREAD_FID ||
+		vrc_credit_wanted(domain->dev); /* posts and reaps elsewhere */
 	/* FI_MR_BASIC is of a time when a mode bit said so. */
 	domain->local_reg = !(info->domain_attr->mr_mode & FI_MR_LOCAL) &&
 			    !(info->mode & FI_LOCAL_MR);

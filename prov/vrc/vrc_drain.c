@@ -45,8 +45,15 @@ static void soft_resolve(struct vrc_cq *cq, const struct vrc_ep *ep)
 static int soft_add(struct vrc_cq *cq, const struct vrc_ep *ep,
 		    const struct ibv_wc *wc)
 {
-	struct vrc_soft *soft = malloc(sizeof(*soft));
+	const struct vrc_req *req = (const struct vrc_req *)(uintptr_t)wc->wr_id;
+	struct vrc_soft *soft;
 
+	/* Nothing to keep, and no part of a ring's order. */
+	if (req->op == VRC_OP_CREDIT && wc->status == IBV_WC_SUCCESS) {
+		vrc_credit_written(req);
+		return 0;
+	}
+	soft = malloc(sizeof(*soft));
 	if (!soft)
 		return -FI_ENOMEM;
 	soft->raw = true;
@@ -60,32 +67,61 @@ static int soft_add(struct vrc_cq *cq, const struct vrc_ep *ep,
 }
 
 /*
- * Takes everything that the device has, in order. Those of other endpoints are
- * kept as they are: they are at most what cq_reserve has counted, because
+ * Takes everything that the device has, in order. Those of endpoints other than
+ * ep are kept as they are: they are at most what cq_reserve has counted, because
  * nothing of them is retired here. When memory runs out, what was polled stays
- * in wc[] and the caller may come again.
+ * in wc[] and the caller may come again. Caller holds cq->lock.
  */
-static int take_all(struct vrc_cq *cq, const struct vrc_ep *ep)
+static int take_polled(struct vrc_cq *cq, const struct vrc_ep *ep)
 {
-	int ret = 0;
+	int ret;
 	int cnt;
 
-	lock_take(&cq->lock);
-	soft_resolve(cq, ep);
 	do {
 		while (cq->wc_head < cq->wc_cnt) {
 			ret = soft_add(cq, ep, &cq->wc[cq->wc_head]);
 			if (ret)
-				goto out;
+				return ret;
 			cq->wc_head++;
 		}
 		cnt = ibv_poll_cq(cq->cq, VRC_CQ_BATCH, cq->wc);
 		cq->wc_head = 0;
 		cq->wc_cnt = cnt > 0 ? cnt : 0;
 	} while (cnt > 0);
-out:
+	return 0;
+}
+
+static int take_all(struct vrc_cq *cq, const struct vrc_ep *ep)
+{
+	int ret;
+
+	lock_take(&cq->lock);
+	soft_resolve(cq, ep);
+	ret = take_polled(cq, ep);
 	lock_drop(&cq->lock);
 	return ret;
+}
+
+/* Short of memory it takes less, and is called again. */
+void vrc_cq_reap(struct vrc_cq *cq)
+{
+	lock_take(&cq->lock);
+	(void)take_polled(cq, NULL);
+	lock_drop(&cq->lock);
+}
+
+void vrc_cq_try_reap(struct vrc_cq *cq)
+{
+	if (!lock_try(&cq->lock))
+		return;
+	(void)take_polled(cq, NULL);
+	lock_drop(&cq->lock);
+}
+
+static bool is_owed(const struct vrc_req *req)
+{
+	return (req->flags & (VRC_REQ_VISIBLE | VRC_REQ_DONE)) ==
+	       VRC_REQ_VISIBLE;
 }
 
 /* What the application still waits for. Sent without a completion and not
@@ -95,7 +131,7 @@ static bool ring_waits(const struct vrc_ring *ring)
 	uint32_t i = atomic_load(&ring->tail);
 
 	for (; ring->req && i != ring->head; i++)
-		if (ring->req[i & ring->mask].flags & VRC_REQ_VISIBLE)
+		if (is_owed(&ring->req[i & ring->mask]))
 			return true;
 	return false;
 }
@@ -110,7 +146,7 @@ static int ring_cancel(struct vrc_cq *cq, struct vrc_ep *ep,
 
 	for (i = atomic_load(&ring->tail); ring->req && i != ring->head; i++) {
 		req = &ring->req[i & ring->mask];
-		if (req->flags & VRC_REQ_VISIBLE) {
+		if (is_owed(req)) {
 			soft = malloc(sizeof(*soft));
 			if (!soft)
 				return -FI_ENOMEM;

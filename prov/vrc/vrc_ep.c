@@ -20,15 +20,15 @@ static void refs_drop(struct vrc_ep *ep)
 }
 
 /* Entries that a side may put into its completion queue: the application's and
- * the one of our own. */
+ * those of our own. */
 static int tx_entries(const struct vrc_ep *ep)
 {
-	return (int)ep->info->tx_attr->size + 1;
+	return (int)ep->info->tx_attr->size + VRC_CREDIT_WRITES;
 }
 
 static int rx_entries(const struct vrc_ep *ep)
 {
-	return (int)ep->info->rx_attr->size + 1;
+	return (int)ep->info->rx_attr->size;
 }
 
 static int ep_close(struct fid *fid)
@@ -266,11 +266,21 @@ static const struct fi_ops_ep ep_ops = {
 	.tx_size_left = tx_size_left,
 };
 
+/* RFC 5040, 5.2: an iWARP read has one sink; some NICs have more by tricks. */
+static uint8_t max_read_sge(const struct vrc_dev *dev)
+{
+	int max = dev->attr.max_sge_rd;
+
+	if (max < 1)
+		max = dev->is_iwarp ? 1 : VRC_IOV_LIMIT;
+	return max < VRC_IOV_LIMIT ? (uint8_t)max : VRC_IOV_LIMIT;
+}
+
 static int info_check(const struct vrc_domain *domain,
 		      const struct fi_info *info)
 {
 	const struct ibv_device_attr *attr = &domain->dev->attr;
-	size_t max = (size_t)attr->max_qp_wr - 1;
+	size_t max = (size_t)attr->max_qp_wr - VRC_CREDIT_WRITES;
 
 	if (!info || !info->ep_attr || !info->tx_attr || !info->rx_attr ||
 	    info->ep_attr->type != FI_EP_MSG) {
@@ -321,6 +331,7 @@ int vrc_ep_open(struct fid_domain *domain_fid, struct fi_info *info,
 	ep->has_imm = !domain->dev->is_iwarp;
 	ep->local_reg = domain->local_reg;
 	ep->empty_sge_cnt = domain->dev->is_iwarp;
+	ep->max_read_sge = max_read_sge(domain->dev);
 	ep->inject_size = (uint32_t)info->tx_attr->inject_size;
 	ep->max_msg_size = info->ep_attr->max_msg_size;
 	ep->tx_op_flags = info->tx_attr->op_flags;

@@ -49,7 +49,7 @@ static size_t max_queue(const struct vrc_dev *dev)
 {
 	size_t max_wr = positive(dev->attr.max_qp_wr);
 
-	return max_wr > VRC_SPARE_WR ? max_wr - VRC_SPARE_WR : 0;
+	return max_wr > VRC_CREDIT_WRITES ? max_wr - VRC_CREDIT_WRITES : 0;
 }
 
 static uint64_t comp_order(uint32_t version)

@@ -19,8 +19,6 @@ struct ifaddrs;
 #endif
 
 enum {
-	/* Work requests of our own that each queue may hold besides. */
-	VRC_SPARE_WR = 2,
 	/* The most that hints may ask of inject_size. */
 	VRC_INJECT_MAX = 4096,
 	VRC_DEV_NOTES = 512,

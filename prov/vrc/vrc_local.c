@@ -30,28 +30,27 @@ static void slot_release(const struct vrc_verbs_ops *ops,
 }
 
 int vrc_local_reg(struct vrc_ep *ep, struct vrc_ring *ring,
-		  const struct vrc_req *req, const struct iovec *iov,
-		  size_t cnt, int access, struct ibv_sge *sge)
+		  const struct vrc_req *req, int cnt, int access,
+		  struct ibv_sge *sge)
 {
 	struct ibv_mr **slot = &ring->mrs[(size_t)req->slot * VRC_IOV_LIMIT];
 	struct vrc_domain *domain = ep->domain;
 	int ret;
 
-	for (size_t i = 0; i < cnt; i++) {
-		if (!iov[i].iov_len)
-			continue;
-		slot[i] = domain->ops->reg_mr(domain->pd, iov[i].iov_base,
-					      iov[i].iov_len, access);
+	for (int i = 0; i < cnt; i++) {
+		void *addr = (void *)(uintptr_t)sge[i].addr;
+
+		slot[i] = domain->ops->reg_mr(domain->pd, addr, sge[i].length,
+					      access);
 		if (!slot[i]) {
 			ret = errno;
-			vrc_mr_explain(domain, iov[i].iov_base, iov[i].iov_len,
-				       ret);
+			vrc_mr_explain(domain, addr, sge[i].length, ret);
 			slot_release(domain->ops, slot);
 			return vrc_err(ret);
 		}
 		sge[i].lkey = slot[i]->lkey;
 	}
-	return 0;
+	return cnt;
 }
 
 void vrc_local_release(struct vrc_ep *ep, struct vrc_ring *ring, uint32_t first,

@@ -11,9 +11,6 @@ int vrc_tx_not_ready(const struct vrc_ep *ep)
 	switch (atomic_load(&ep->state)) {
 	case VRC_EP_IDLE:
 		return -FI_EOPBADSTATE;
-	case VRC_EP_CONNECTED:
-		/* The peer's first message is on its way; see VRC_OP_FIRST_RECV. */
-		return -FI_EAGAIN;
 	case VRC_EP_SHUTDOWN:
 		return -FI_ESHUTDOWN;
 	default:

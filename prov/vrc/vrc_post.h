@@ -8,6 +8,7 @@
 #ifndef VRC_POST_H
 #define VRC_POST_H
 
+#include <errno.h>
 #include <string.h>
 
 #include "vrc.h"
@@ -32,6 +33,7 @@ struct vrc_tx {
 	uint64_t rkey;
 	void *context;
 	bool visible;		/* wants a completion */
+	bool part;		/* of an operation; not the last of it */
 };
 
 /* vrc_post.c: why an endpoint takes no work now; -FI_E*. */
@@ -41,6 +43,13 @@ int vrc_rx_not_ready(const struct vrc_ep *ep);
  * it. */
 int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
 		    const struct vrc_req *req, int err);
+
+/* A work request that uses up a receive of the peer's. */
+static __hot_inline bool vrc_takes_receive(enum ibv_wr_opcode opcode)
+{
+	return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+	       opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
 
 /* Only posting writes head, one thread at a time, so relaxed will do for it;
  * and no read-modify-write, which would be a locked instruction. */
@@ -53,7 +62,8 @@ static __hot_inline void vrc_ring_advance(struct vrc_ring *ring, bool signalled)
 {
 	uint32_t head = vrc_ring_head(ring) + 1;
 
-	atomic_store_explicit(&ring->head, head, memory_order_relaxed);
+	/* Release: who looks for records that are done sees this one whole. */
+	atomic_store_explicit(&ring->head, head, memory_order_release);
 	if (signalled)
 		ring->last_signal = head;
 }
@@ -87,40 +97,48 @@ static __hot_inline size_t vrc_iov_len(const struct iovec *iov, size_t cnt)
 	return len;
 }
 
-/* False if a descriptor is not of this domain. Empty pieces need none. */
-static __hot_inline bool vrc_sge_fill(const struct vrc_ep *ep,
-				      struct ibv_sge *sge,
-				      const struct iovec *iov, void **desc,
-				      size_t cnt, bool need_desc)
+/* The number of pieces, or -FI_EINVAL if a descriptor is not of this domain. A
+ * piece of no bytes is left out: it means 2 GiB to some devices, and siw follows
+ * a null pointer in the kernel. */
+static __hot_inline int vrc_sge_fill(const struct vrc_ep *ep,
+				     struct ibv_sge *sge,
+				     const struct iovec *iov, void **desc,
+				     size_t cnt, bool need_desc)
 {
+	int n = 0;
+
 	for (size_t i = 0; i < cnt; i++) {
-		sge[i].addr = (uintptr_t)iov[i].iov_base;
-		sge[i].length = (uint32_t)iov[i].iov_len;
-		sge[i].lkey = 0;
-		if (!need_desc || !iov[i].iov_len)
+		if (unlikely(!iov[i].iov_len))
 			continue;
-		if (unlikely(!desc || !vrc_desc_ok(ep->desc_tag, desc[i])))
-			return false;
-		sge[i].lkey = vrc_desc_lkey(desc[i]);
+		sge[n].addr = (uintptr_t)iov[i].iov_base;
+		sge[n].length = (uint32_t)iov[i].iov_len;
+		sge[n].lkey = 0;
+		if (need_desc) {
+			if (unlikely(!desc ||
+				     !vrc_desc_ok(ep->desc_tag, desc[i])))
+				return -FI_EINVAL;
+			sge[n].lkey = vrc_desc_lkey(desc[i]);
+		}
+		n++;
 	}
-	return true;
+	return n;
 }
 
 /* For memory that the device will reach into: access is FI_READ or FI_RECV if
- * it will be written to. */
+ * it will be written to. The number of pieces, or -FI_E*. */
 static __hot_inline int vrc_sge_local(struct vrc_ep *ep, struct vrc_ring *ring,
 				      const struct vrc_req *req,
 				      struct ibv_sge *sge,
 				      const struct iovec *iov, void **desc,
 				      size_t cnt, uint64_t access)
 {
-	if (unlikely(ep->local_reg)) {
-		vrc_sge_fill(ep, sge, iov, NULL, cnt, false);
-		return vrc_local_reg(ep, ring, req, iov, cnt,
-				     vrc_mr_access(ep->domain, access), sge);
-	}
-	return likely(vrc_sge_fill(ep, sge, iov, desc, cnt, true)) ?
-		       0 : -FI_EINVAL;
+	int n;
+
+	if (likely(!ep->local_reg))
+		return vrc_sge_fill(ep, sge, iov, desc, cnt, true);
+	n = vrc_sge_fill(ep, sge, iov, NULL, cnt, false);
+	return vrc_local_reg(ep, ring, req, n,
+			     vrc_mr_access(ep->domain, access), sge);
 }
 
 /* The data must be the caller's again when we return, and the device does not
@@ -149,10 +167,10 @@ static __hot_inline int vrc_tx_build(struct vrc_ep *ep, struct vrc_req *req,
 	int ret;
 
 	wr->send_flags = 0;
-	wr->num_sge = (int)tx->iov_cnt;
 	if (tx->op != VRC_OP_READ && len <= ep->inline_size) {
 		wr->send_flags = IBV_SEND_INLINE;
-		vrc_sge_fill(ep, sge, tx->iov, NULL, tx->iov_cnt, false);
+		wr->num_sge = vrc_sge_fill(ep, sge, tx->iov, NULL, tx->iov_cnt,
+					   false);
 	} else if (tx->op != VRC_OP_READ && (tx->flags & FI_INJECT)) {
 		wr->num_sge = 1;
 		vrc_bounce(ep, req, tx, len, sge);
@@ -160,14 +178,13 @@ static __hot_inline int vrc_tx_build(struct vrc_ep *ep, struct vrc_req *req,
 		ret = vrc_sge_local(ep, &ep->tx, req, sge, tx->iov, tx->desc,
 				    tx->iov_cnt,
 				    tx->op == VRC_OP_READ ? FI_READ : 0);
-		if (unlikely(ret))
+		if (unlikely(ret < 0))
 			return ret;
+		wr->num_sge = ret;
 	}
-	if (!len)
-		wr->num_sge = 0;
 	if (tx->flags & FI_FENCE)
 		wr->send_flags |= IBV_SEND_FENCE;
-	if (tx->visible || vrc_ring_signal_due(&ep->tx))
+	if (tx->visible || vrc_ring_signal_due(&ep->tx) || ep->tx.unordered)
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	return 0;
 }
@@ -179,6 +196,7 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	struct ibv_sge sge[VRC_IOV_LIMIT];
 	struct ibv_send_wr wr, *bad;
 	struct vrc_req *req;
+	bool gated;
 	size_t len;
 	int ret;
 
@@ -191,9 +209,7 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	/* Pairs with the release in vrc_cm.c: a connected endpoint's queue
 	 * pair is seen whole. */
 	if (unlikely(atomic_load_explicit(&ep->state, memory_order_acquire) !=
-			     VRC_EP_CONNECTED ||
-		     !atomic_load_explicit(&ep->may_send,
-					   memory_order_relaxed)))
+		     VRC_EP_CONNECTED))
 		return vrc_tx_not_ready(ep);
 	if (locked)
 		lock_take(&ep->tx_lock);
@@ -205,6 +221,11 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	ret = vrc_tx_build(ep, req, tx, len, &wr, sge);
 	if (unlikely(ret))
 		goto out;
+	gated = atomic_load_explicit(&ep->gate, memory_order_relaxed);
+	if (unlikely(gated && vrc_credit_take(ep, tx->opcode))) {
+		ret = vrc_post_failed(ep, &ep->tx, req, EAGAIN);
+		goto out;
+	}
 	wr.wr_id = (uintptr_t)req;
 	wr.next = NULL;
 	wr.sg_list = sge;
@@ -215,10 +236,13 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	req->context = tx->context;
 	req->len = len;
 	req->op = (uint16_t)tx->op;
-	req->flags = tx->visible ? VRC_REQ_VISIBLE : 0;
+	req->flags = (tx->visible ? VRC_REQ_VISIBLE : 0) |
+		     (tx->part ? VRC_REQ_PART : 0);
 	ret = ibv_post_send(ep->qp, &wr, &bad);
 	if (unlikely(ret)) {
 		ret = vrc_post_failed(ep, &ep->tx, req, ret);
+		if (gated)
+			vrc_credit_return(ep, tx->opcode);
 		goto out;
 	}
 	vrc_ring_advance(&ep->tx, wr.send_flags & IBV_SEND_SIGNALED);
@@ -256,8 +280,14 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 		goto out;
 	}
 	ret = vrc_sge_local(ep, &ep->rx, req, sge, iov, desc, cnt, FI_RECV);
-	if (unlikely(ret))
+	if (unlikely(ret < 0))
 		goto out;
+	wr.num_sge = ret;
+	/* No piece at all is refused by siw. */
+	if (unlikely(!ret)) {
+		sge[0] = (struct ibv_sge){ 0 };
+		wr.num_sge = ep->empty_sge_cnt;
+	}
 	req->context = context;
 	req->len = len;
 	req->op = VRC_OP_RECV;
@@ -265,11 +295,6 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 	wr.wr_id = (uintptr_t)req;
 	wr.next = NULL;
 	wr.sg_list = sge;
-	/* A piece of no bytes is 2 GiB to some devices, none at all is refused
-	 * by siw. */
-	wr.num_sge = likely(len) ? (int)cnt : ep->empty_sge_cnt;
-	if (unlikely(!len))
-		sge[0] = (struct ibv_sge){ 0 };
 	ret = ibv_post_recv(ep->qp, &wr, &bad);
 	if (unlikely(ret))
 		ret = vrc_post_failed(ep, &ep->rx, req, ret);
@@ -278,6 +303,8 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 out:
 	if (locked)
 		lock_drop(&ep->rx_lock);
+	if (unlikely(ep->credit) && !ret)
+		vrc_credit_posted(ep);
 	return ret;
 }
 

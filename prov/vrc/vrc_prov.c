@@ -58,30 +58,34 @@ static void param_size(const char *name, size_t *value, int min, int max,
 	*value = (size_t)given;
 }
 
-static void param_softverbs(void)
+/* auto, always or never: 0, 1 or 2. */
+static int param_when(const char *name, const char *help)
 {
-	static const char *const names[] = { "auto", "always", "never" };
+	static const char *const words[] = { "auto", "always", "never" };
 	char *str = NULL;
 
-	param_str("SOFTVERBS", &str,
-		  "when to offer the embedded device softverbs: auto (only "
-		  "where there is no usable RDMA device), always, never "
-		  "(default auto)");
+	param_str(name, &str, help);
 	if (!str)
-		return;
-	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		if (!strcmp(str, names[i])) {
-			vrc_params.softverbs = (enum vrc_softverbs_mode)i;
-			return;
-		}
-	}
-	vrc_warn(CORE, "FI_VRC_SOFTVERBS=%s: not auto, always or never; using auto\n",
-		 str);
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+		if (!strcmp(str, words[i]))
+			return (int)i;
+	vrc_warn(CORE, "FI_VRC_%s=%s: not auto, always or never; using auto\n",
+		 name, str);
+	return 0;
 }
 
 static void params_read(void)
 {
-	param_softverbs();
+	vrc_params.softverbs = (enum vrc_softverbs_mode)param_when(
+		"SOFTVERBS",
+		"when to offer the embedded device softverbs: auto (only where "
+		"there is no usable RDMA device), always, never (default auto)");
+	vrc_params.credits = (enum vrc_credits_mode)param_when(
+		"CREDITS",
+		"when to hold a send back until the peer has a receive for it: "
+		"auto (on iWARP, where it would end the connection), always, "
+		"never (default auto)");
 	param_size("TX_SIZE", &vrc_params.tx_size, 1, 1 << 20,
 		   "default depth of an endpoint's send queue, operations");
 	param_size("RX_SIZE", &vrc_params.rx_size, 1, 1 << 20,

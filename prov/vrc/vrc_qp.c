@@ -11,15 +11,13 @@
 #include "vrc_post.h"
 
 enum {
-	/* Beside the application's own: the first message on iWARP. */
-	QP_SPARE_WR = 1,
 	/* 7: without end, as the sender of a message may expect. */
 	QP_RNR_RETRY = 7,
 };
 
 static int ring_init(struct vrc_ring *ring, struct vrc_ep *ep, size_t size)
 {
-	size_t cnt = pow2_at_least(size + QP_SPARE_WR);
+	size_t cnt = pow2_at_least(size);
 
 	ring->req = calloc(cnt, sizeof(*ring->req));
 	if (!ring->req)
@@ -114,37 +112,6 @@ static int qp_to_init(struct vrc_ep *ep)
 	return ret ? vrc_err(ret) : 0;
 }
 
-/*
- * MPA (RFC 5044, 7.1.2): the accepting side may not send before it has heard
- * from the connecting side. Ours hears a message of no bytes, which this
- * receive is for; the peer must be vrc to send it.
- */
-static int first_recv_post(struct vrc_ep *ep)
-{
-	struct vrc_req *req = &ep->rx.req[vrc_ring_head(&ep->rx) & ep->rx.mask];
-	struct ibv_sge empty = { 0 };
-	struct ibv_recv_wr wr = {
-		.wr_id = (uintptr_t)req,
-		.sg_list = &empty,
-		.num_sge = ep->empty_sge_cnt,
-	};
-	struct ibv_recv_wr *bad;
-	int ret;
-
-	atomic_store(&ep->may_send, true);
-	if (!ep->domain->dev->is_iwarp || !ep->cm.passive ||
-	    !ep->cm.peer_rx_size)
-		return 0;
-	req->op = VRC_OP_FIRST_RECV;
-	ret = ibv_post_recv(ep->qp, &wr, &bad);
-	if (ret)
-		return vrc_err(ret);
-	vrc_ring_advance(&ep->rx, true);
-	ep->rx.size++;
-	atomic_store(&ep->may_send, false);
-	return 0;
-}
-
 static void explain(const struct vrc_ep *ep, int err)
 {
 	const struct ibv_device_attr *attr = &ep->domain->dev->attr;
@@ -164,9 +131,8 @@ int vrc_qp_create(struct vrc_ep *ep)
 		.qp_type = IBV_QPT_RC,
 		.cap = {
 			.max_send_wr = (uint32_t)ep->info->tx_attr->size +
-				       QP_SPARE_WR,
-			.max_recv_wr = (uint32_t)ep->info->rx_attr->size +
-				       QP_SPARE_WR,
+				       VRC_CREDIT_WRITES,
+			.max_recv_wr = (uint32_t)ep->info->rx_attr->size,
 			.max_send_sge =
 				(uint32_t)ep->info->tx_attr->iov_limit,
 			.max_recv_sge =
@@ -175,9 +141,13 @@ int vrc_qp_create(struct vrc_ep *ep)
 	};
 	int ret;
 
+	ret = vrc_credit_open(ep);
+	if (ret)
+		goto err_destroy;
 	ret = ring_init(&ep->tx, ep, ep->info->tx_attr->size);
 	if (ret)
 		goto err_destroy;
+	ep->tx.unordered = ep->domain->dev->is_iwarp;
 	ret = ring_init(&ep->rx, ep, ep->info->rx_attr->size);
 	if (ret)
 		goto err_destroy;
@@ -192,9 +162,6 @@ int vrc_qp_create(struct vrc_ep *ep)
 	if (ret)
 		goto err_destroy;
 	ret = qp_to_init(ep);
-	if (ret)
-		goto err_destroy;
-	ret = first_recv_post(ep);
 	if (ret)
 		goto err_destroy;
 	return 0;
@@ -222,6 +189,7 @@ void vrc_qp_destroy(struct vrc_ep *ep)
 	ep->bounce_mr = NULL;
 	free(ep->bounce);
 	ep->bounce = NULL;
+	vrc_credit_close(ep);
 	ring_fini(&ep->tx);
 	ring_fini(&ep->rx);
 }
@@ -303,31 +271,6 @@ int vrc_qp_connect(struct vrc_ep *ep)
 	if (!ret)
 		report(ep);
 	return ret;
-}
-
-void vrc_qp_established(struct vrc_ep *ep)
-{
-	struct vrc_req *req = &ep->tx.req[vrc_ring_head(&ep->tx) & ep->tx.mask];
-	struct ibv_send_wr wr = {
-		.wr_id = (uintptr_t)req,
-		.opcode = IBV_WR_SEND,
-		.send_flags = IBV_SEND_SIGNALED,
-	};
-	struct ibv_send_wr *bad;
-	int ret;
-
-	/* See first_recv_post; not connected yet, so nobody else posts. */
-	if (!ep->domain->dev->is_iwarp || ep->cm.passive ||
-	    !ep->cm.peer_rx_size)
-		return;
-	req->op = VRC_OP_FIRST_SEND;
-	ret = ibv_post_send(ep->qp, &wr, &bad);
-	if (ret) {
-		vrc_warn(EP_CTRL, "ep %p: cannot send first: %s\n", (void *)ep,
-			 fi_strerror(-vrc_err(ret)));
-		return;
-	}
-	vrc_ring_advance(&ep->tx, true);
 }
 
 void vrc_qp_error(struct vrc_ep *ep)

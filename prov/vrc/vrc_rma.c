@@ -17,6 +17,53 @@ struct rma {
 	bool visible;
 };
 
+/* All or none: what is wrong is found before anything is posted. Caller holds
+ * the lock if there is one. */
+static int read_check(struct vrc_ep *ep, const struct vrc_tx *tx)
+{
+	struct ibv_sge sge[VRC_IOV_LIMIT];
+	struct vrc_ring *ring = &ep->tx;
+	uint32_t used = vrc_ring_head(ring) - atomic_load(&ring->tail);
+	int n;
+
+	if (tx->iov_cnt > VRC_IOV_LIMIT || tx->iov_cnt > ring->size)
+		return -FI_EINVAL;
+	if (vrc_iov_len(tx->iov, tx->iov_cnt) > ep->max_msg_size)
+		return -FI_EMSGSIZE;
+	n = vrc_sge_fill(ep, sge, tx->iov, tx->desc, tx->iov_cnt,
+			 !ep->local_reg);
+	if (n < 0)
+		return n;
+	return used + tx->iov_cnt > ring->size ? -FI_EAGAIN : 0;
+}
+
+/* A read that the device cannot scatter to all of its pieces is one for each;
+ * the last speaks for all. */
+static __attribute__((noinline)) ssize_t read_pieces(struct vrc_ep *ep,
+						     const struct vrc_tx *tx,
+						     bool locked)
+{
+	struct vrc_tx piece = *tx;
+	size_t i;
+	ssize_t ret;
+
+	if (locked)
+		lock_take(&ep->tx_lock);
+	ret = read_check(ep, tx);
+	piece.iov_cnt = 1;
+	for (i = 0; !ret && i < tx->iov_cnt; i++) {
+		piece.iov = &tx->iov[i];
+		piece.desc = tx->desc ? &tx->desc[i] : NULL;
+		piece.part = i + 1 < tx->iov_cnt;
+		piece.visible = tx->visible && !piece.part;
+		ret = vrc_tx_post(ep, &piece, false);
+		piece.remote_addr += tx->iov[i].iov_len;
+	}
+	if (locked)
+		lock_drop(&ep->tx_lock);
+	return ret;
+}
+
 static __hot_inline ssize_t rma_post(struct vrc_ep *ep, enum vrc_op op,
 				     const struct rma *rma, bool locked)
 {
@@ -41,6 +88,8 @@ static __hot_inline ssize_t rma_post(struct vrc_ep *ep, enum vrc_op op,
 		return -FI_EKEYREJECTED;
 	if (unlikely((rma->flags & FI_REMOTE_CQ_DATA) && !ep->has_imm))
 		return -FI_EOPNOTSUPP;
+	if (op == VRC_OP_READ && unlikely(tx.iov_cnt > ep->max_read_sge))
+		return read_pieces(ep, &tx, locked);
 	return vrc_tx_post(ep, &tx, locked);
 }
 

@@ -415,9 +415,34 @@ void vrc_qp_error(struct vrc_ep *ep)
 	called(FAKE_QP_ERROR);
 }
 
-void vrc_qp_established(struct vrc_ep *ep)
+/* vrc_credit.c */
+void vrc_credit_offer(struct vrc_ep *ep, struct vrc_peer *self)
 {
-	called(FAKE_QP_ESTABLISHED);
+	self->features = VRC_FEATURE_CREDITS;
+	self->posted = 333;
+}
+
+void vrc_credit_agree(struct vrc_ep *ep, const struct vrc_peer *peer)
+{
+	lock_assert_held(&ep->eq->lock);
+	cr_assert_neq(ep->state, VRC_EP_CONNECTED);
+}
+
+void vrc_credit_start(struct vrc_ep *ep)
+{
+	lock_assert_held(&ep->eq->lock);
+	cr_assert_eq(ep->state, VRC_EP_CONNECTED);
+	called(FAKE_CREDIT_START);
+}
+
+void vrc_credit_stop(struct vrc_ep *ep)
+{
+	lock_assert_held(&ep->eq->lock);
+}
+
+void vrc_credit_tick(struct vrc_eq *evq)
+{
+	lock_assert_held(&evq->lock);
 }
 
 /* vrc_dev.c */

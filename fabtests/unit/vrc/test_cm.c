@@ -22,13 +22,15 @@ static void fini(void)
 	fake_check_clean();
 }
 
+static const struct vrc_peer peer_vrc = { .features = 1, .posted = 128 };
+
 /* The peer's answer, as vrc and verbs send it. */
 static void answer(struct rdma_cm_id *id, enum rdma_cm_event_type type,
 		   int status, const char *data)
 {
 	uint8_t wire[VRC_CM_WIRE_SIZE];
 
-	vrc_cmdata_encode(wire, data, strlen(data), 128);
+	vrc_cmdata_encode(wire, data, strlen(data), &peer_vrc);
 	fake_event(id, type, status, wire, sizeof(wire));
 }
 
@@ -89,7 +91,7 @@ static struct vrc_connreq *make_request(void)
 	req->fid.fclass = FI_CLASS_CONNREQ;
 	req->ops = &fake_ops;
 	req->eq = eq;
-	req->peer_rx_size = 77;
+	req->peer.posted = 77;
 	req->responder_resources = 3;
 	req->initiator_depth = 200;
 	cr_assert_eq(fake_ops.create_id(vrc_eq_channel(eq, &fake_ops),
@@ -160,7 +162,7 @@ CLEAN_TEST(cm, active_connection)
 	cr_assert(vrc_cmdata_decode(fake.param_data, VRC_CM_WIRE_SIZE, &sent));
 	cr_assert_eq(sent.len, 5);
 	cr_assert_arr_eq(sent.data, "hello", 5);
-	cr_assert_eq(sent.rx_size, 333);
+	cr_assert_eq(sent.peer.posted, 333);
 	answer(ep->cm.id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, "welcome");
 	cr_assert_eq(fi_eq_read(&eq->fid, &ev, &buf, sizeof(buf), 0),
 		     sizeof(buf.entry) + 7);
@@ -169,8 +171,8 @@ CLEAN_TEST(cm, active_connection)
 	cr_assert_arr_eq(buf.entry.data, "welcome", 7);
 	cr_assert_eq(fake.calls[FAKE_QP_CONNECT], 1);
 	cr_assert_eq(fake.calls[FAKE_ESTABLISH], 1);
-	cr_assert_eq(fake.calls[FAKE_QP_ESTABLISHED], 1);
-	cr_assert_eq(ep->cm.peer_rx_size, 128);
+	cr_assert_eq(fake.calls[FAKE_CREDIT_START], 1);
+	cr_assert_eq(ep->cm.peer.posted, 128);
 	/* The smaller of both sides. */
 	cr_assert_eq(ep->cm.param.responder_resources, 4);
 	cr_assert_eq(ep->cm.param.initiator_depth, 5);
@@ -192,7 +194,7 @@ CLEAN_TEST(cm, active_on_iwarp)
 	cr_assert_eq(fake_read(eq, NULL), FI_CONNECTED);
 	cr_assert_eq(fake.calls[FAKE_QP_CONNECT], 1);
 	cr_assert_eq(fake.calls[FAKE_ESTABLISH], 0);
-	cr_assert_eq(fake.calls[FAKE_QP_ESTABLISHED], 1);
+	cr_assert_eq(fake.calls[FAKE_CREDIT_START], 1);
 	fake_ep_close(ep);
 }
 
@@ -211,7 +213,7 @@ CLEAN_TEST(cm, passive_connection)
 	cr_assert_eq(fake.param.qp_num, 0x77);
 	cr_assert(vrc_cmdata_decode(fake.param_data, VRC_CM_WIRE_SIZE, &sent));
 	cr_assert_eq(sent.len, 3);
-	cr_assert_eq(ep->cm.peer_rx_size, 77);
+	cr_assert_eq(ep->cm.peer.posted, 77);
 	event(ep, RDMA_CM_EVENT_ESTABLISHED);
 	/* No data for the listening side. */
 	cr_assert_eq(fi_eq_read(&eq->fid, &ev, buf, sizeof(buf), 0),
@@ -451,7 +453,7 @@ CLEAN_TEST(cm, hostile_private_data)
 	ep = connect_sent();
 	fake_event(ep->cm.id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0, wire, 1);
 	cr_assert_eq(fake_read(eq, NULL), FI_CONNECTED);
-	cr_assert_eq(ep->cm.peer_rx_size, 0);
+	cr_assert_eq(ep->cm.peer.posted, 0);
 	fake_ep_close(ep);
 }
 

@@ -6,7 +6,14 @@
 
 #include "../../../prov/vrc/vrc_cmdata.h"
 
-static const uint8_t text[VRC_CM_DATA_SIZE] = "abcdefghijklmnopqrstuvwxyz012345678";
+static const uint8_t text[VRC_CM_DATA_SIZE] = "abcdefghijklmnopqrstuvwxyz01234";
+
+static const struct vrc_peer self = {
+	.features = 0x0102,
+	.posted = 0x03040506,
+	.rkey = 0x0708090a,
+	.addr = 0x0b0c0d0e0f101112,
+};
 
 /* Every length survives, with and without the padding of InfiniBand. */
 Test(cmdata, round_trip)
@@ -16,11 +23,15 @@ Test(cmdata, round_trip)
 
 	for (size_t len = 0; len <= VRC_CM_DATA_SIZE; len++) {
 		memset(wire, 0, sizeof(wire));
-		vrc_cmdata_encode(wire, text, len, 0x01020304);
+		vrc_cmdata_encode(wire, text, len, &self);
 		cr_assert(vrc_cmdata_decode(wire, VRC_CM_WIRE_SIZE, &out));
 		cr_assert_eq(out.len, len);
 		cr_assert_arr_eq(out.data, text, len);
-		cr_assert_eq(out.rx_size, 0x01020304);
+		cr_assert_eq(out.peer.version, VRC_CMDATA_VERSION);
+		cr_assert_eq(out.peer.features, self.features);
+		cr_assert_eq(out.peer.posted, self.posted);
+		cr_assert_eq(out.peer.rkey, self.rkey);
+		cr_assert_eq(out.peer.addr, self.addr);
 		cr_assert(vrc_cmdata_decode(wire, sizeof(wire), &out));
 		cr_assert_eq(out.len, len);
 	}
@@ -30,13 +41,16 @@ Test(cmdata, round_trip)
 Test(cmdata, layout)
 {
 	uint8_t wire[VRC_CM_WIRE_SIZE];
-	static const uint8_t trailer[20] = { 'v', 'r', 'c', 1, 0, 0, 0, 0,
-					     0, 0, 1, 0x77 };
+	static const uint8_t trailer[23] = {
+		'v',  'r',  'c',  1,	0,    0x01, 0x02, 0x03,
+		0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a, 0x0b,
+		0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12,
+	};
 
-	vrc_cmdata_encode(wire, text, 3, 0x177);
+	vrc_cmdata_encode(wire, text, 3, &self);
 	cr_assert_eq(wire[0], 3);
 	cr_assert_arr_eq(wire + 1, "abc", 3);
-	cr_assert_arr_eq(wire + 36, trailer, sizeof(trailer));
+	cr_assert_arr_eq(wire + 33, trailer, sizeof(trailer));
 }
 
 /* libfabric's verbs: a length, up to 55 bytes, no trailer. */
@@ -50,7 +64,8 @@ Test(cmdata, foreign)
 		wire[0] = (uint8_t)len;
 		cr_assert(vrc_cmdata_decode(wire, sizeof(wire), &out));
 		cr_assert_eq(out.len, len);
-		cr_assert_eq(out.rx_size, 0);
+		cr_assert_eq(out.peer.version, 0);
+		cr_assert_eq(out.peer.features, 0);
 		/* Without padding, as on iWARP. */
 		cr_assert(vrc_cmdata_decode(wire, len + 1, &out));
 		cr_assert_eq(out.len, len);
@@ -77,7 +92,7 @@ Test(cmdata, hostile)
 				continue;
 			}
 			cr_assert_leq(1 + out.len, arrived);
-			if (out.rx_size)
+			if (out.peer.features)
 				cr_assert(arrived >= VRC_CM_WIRE_SIZE &&
 					  said <= VRC_CM_DATA_SIZE);
 		}

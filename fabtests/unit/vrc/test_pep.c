@@ -55,7 +55,9 @@ static void request(const char *data)
 	union vrc_sockaddr peer = fake_addr(9, 999);
 	uint8_t wire[VRC_CM_WIRE_SIZE];
 
-	vrc_cmdata_encode(wire, data, strlen(data), 64);
+	static const struct vrc_peer self = { .posted = 64 };
+
+	vrc_cmdata_encode(wire, data, strlen(data), &self);
 	fake_request(pep->ids[0].id, &peer.sa, wire, sizeof(wire));
 }
 
