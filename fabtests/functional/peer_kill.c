@@ -8,7 +8,9 @@
 
 #include "common.h"
 
-enum { SLOTS = 32, LEN = 4096 };
+enum { SLOTS = 32 };
+
+static size_t len = 4096; /* of every operation */
 
 /* What the peer tells of itself. */
 struct hello {
@@ -28,7 +30,7 @@ static void traffic_forever(struct end *e, struct buf *b)
 	int free_tx = 8;
 
 	for (;;) {
-		while (free_tx > 0 && !fi_send(e->ep, b->p, LEN, b->desc, 0, b))
+		while (free_tx > 0 && !fi_send(e->ep, b->p, len, b->desc, 0, b))
 			free_tx--;
 		while (poll_comp(e->cq, &c)) {
 			if (c.err)
@@ -36,7 +38,7 @@ static void traffic_forever(struct end *e, struct buf *b)
 			if (c.context == b)
 				free_tx++;
 			else
-				post_recv(e, b, 0, LEN, e);
+				post_recv(e, b, 0, len, e);
 		}
 	}
 }
@@ -60,7 +62,7 @@ static int peer_main(int sock, void *arg)
 	} else {
 		open_active_port(&e, NULL, port);
 	}
-	buf_open(&e, &b, LEN, ALL_ACCESS);
+	buf_open(&e, &b, len, ALL_ACCESS);
 	hi.addr = b.addr;
 	hi.key = b.key;
 	tell(sock, &hi, sizeof(hi));
@@ -71,7 +73,7 @@ static int peer_main(int sock, void *arg)
 	expect_event(&e, FI_CONNECTED, NULL);
 	/* Neither sends before the other has posted its receives. */
 	for (int i = 0; role->traffic && i < SLOTS; i++)
-		post_recv(&e, &b, 0, LEN, &e);
+		post_recv(&e, &b, 0, len, &e);
 	tell(sock, "c", 1);
 	if (role->traffic) {
 		hear(sock, &go, 1);
@@ -114,7 +116,7 @@ static void connect_to(struct peer *p, struct side *s, const struct role *role)
 	}
 	expect_event(&s->e, FI_CONNECTED, NULL);
 	hear(p->sock, &byte, 1);
-	buf_open(&s->e, &s->b, LEN, ALL_ACCESS);
+	buf_open(&s->e, &s->b, len, ALL_ACCESS);
 }
 
 static void start_and_connect(struct peer *p, struct side *s,
@@ -130,14 +132,14 @@ static void post_slot(struct side *s, int i)
 	ssize_t ret;
 
 	if (i < SLOTS)
-		ret = fi_recv(s->e.ep, s->b.p, LEN, s->b.desc, 0, context);
+		ret = fi_recv(s->e.ep, s->b.p, len, s->b.desc, 0, context);
 	else if (i % 3 == 0)
-		ret = fi_send(s->e.ep, s->b.p, LEN, s->b.desc, 0, context);
+		ret = fi_send(s->e.ep, s->b.p, len, s->b.desc, 0, context);
 	else if (i % 3 == 1 || !is_vrc()) /* tcp 1.17 loses reads */
-		ret = fi_write(s->e.ep, s->b.p, LEN, s->b.desc, 0,
+		ret = fi_write(s->e.ep, s->b.p, len, s->b.desc, 0,
 			       s->peer.addr, s->peer.key, context);
 	else
-		ret = fi_read(s->e.ep, s->b.p, LEN, s->b.desc, 0,
+		ret = fi_read(s->e.ep, s->b.p, len, s->b.desc, 0,
 			      s->peer.addr, s->peer.key, context);
 	/* Broken already: not posted, no completion owed. */
 	if (ret)
@@ -215,6 +217,7 @@ static int killed(bool listens)
 	struct role role = { .listens = listens, .traffic = true };
 	struct peer p[ROUNDS];
 	struct side s;
+	uint64_t start;
 	int fds = 0;
 
 	for (int round = 0; round < ROUNDS; round++)
@@ -232,13 +235,22 @@ static int killed(bool listens)
 			if (!s.busy[i])
 				post_slot(&s, i);
 		peer_kill(&p[round], SIGKILL);
+		start = now_us();
 		aftermath(&s);
+		ASSERT_LE(now_us() - start, slow_ms(900) * 1000);
 		/* Each round closes the channel to its peer, too. */
 		if (round)
 			ASSERT_CMP(count_fds(), <, fds);
 		fds = count_fds();
 	}
 	return PASSED;
+}
+
+/* Large enough that it dies while it copies: no waiting for the dead. */
+static int killed_in_copy(void)
+{
+	len = 1 << 20;
+	return killed(true);
 }
 
 static int active_peer_killed(void)
@@ -384,7 +396,7 @@ static int one_of_many(void)
 	open_passive(&srv, NULL);
 	listen_start(&srv);
 	port = listen_port(&srv);
-	buf_open(&srv, &b, LEN, ALL_ACCESS);
+	buf_open(&srv, &b, len, ALL_ACCESS);
 	for (int i = 0; i < 3; i++) {
 		open_shared(&eps[i], &srv, NULL);
 		tell(p[i].sock, &port, sizeof(port));
@@ -482,6 +494,7 @@ int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		CASE_COLD(active_peer_killed), CASE_COLD(passive_peer_killed),
+		CASE_COLD(killed_in_copy),
 		CASE_COLD(idle_peer_killed), CASE_COLD(send_to_the_dead),
 		CASE_COLD(killed_before_accept),
 		CASE_COLD(killed_before_our_accept), CASE_COLD(one_of_many),

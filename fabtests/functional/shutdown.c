@@ -158,6 +158,38 @@ static int data_arrives_first(void)
 	return PASSED;
 }
 
+/* What the peer has received completes well, though we look only after the peer
+ * has closed. */
+static int received_completes_well(void)
+{
+	struct buf a;
+	struct buf b;
+	struct comp c;
+
+	make_pair(&srv, &cli, NULL);
+	buf_open(&srv, &a, 65536, FI_RECV);
+	buf_open(&cli, &b, 65536, FI_SEND);
+	for (size_t len = 1; len <= 65536; len *= 4) {
+		uint64_t end = now_us() + (uint64_t)slow_ms(5000) * 1000;
+
+		post_recv(&srv, &a, 0, len, &a);
+		post_send(&cli, &b, 0, len, &b);
+		while (!poll_comp(srv.cq, &c))
+			ASSERT_CMP(now_us(), <, end);
+		ASSERT_EQ(c.err, 0);
+		close_ep(&srv);
+		sleep_ms(20);
+		expect_ok(cli.cq, &b, FI_SEND | FI_MSG, NULL);
+		expect_event(&cli, FI_SHUTDOWN, NULL);
+		close_ep(&cli);
+		connect_pair(&srv, &cli);
+	}
+	buf_close(&a);
+	buf_close(&b);
+	close_pair(&srv, &cli);
+	return PASSED;
+}
+
 enum { RECVS = 128, SENDS = 64, ALL = RECVS + SENDS };
 
 /* Contexts 1 to ALL: receives, then sends; returns how many were taken. */
@@ -410,7 +442,8 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		CASE(server_first), CASE(client_first), CASE(both_at_once),
 		CASE(server_closes), CASE(client_closes),
-		CASE(data_arrives_first), CASE(peer_closes_on_posted),
+		CASE(data_arrives_first), CASE(received_completes_well),
+		CASE(peer_closes_on_posted),
 		CASE(own_shutdown_flushes), CASE(flushed_when_it_returns),
 		CASE(own_close_completes), CASE(close_unconnected),
 		CASE(post_after), CASE(odd_calls),

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 
 enum {
 	SV_BUSY_WAIT_MS = 1000, /* for a peer's copy to end */
+	SV_BUSY_YIELDS = 100,	/* before we look whether the peer is there */
 	SV_GRACE_MIN_MS = 10, /* for a peer that no longer answers */
 	SV_GRACE_MAX_MS = 1000,
 	SV_BELL_ROUNDS = 16,
@@ -380,22 +382,44 @@ static void fd_close(int *fd)
 	*fd = -1;
 }
 
+/* A peer that died in a copy leaves its mark; its socket is closed by then. */
+static bool sock_hung_up(const struct sv_link *link)
+{
+	struct pollfd pfd = { .fd = link->sock_fd, .events = POLLRDHUP };
+
+	return link->sock_fd >= 0 && poll(&pfd, 1, 1) > 0 &&
+	       pfd.revents & (POLLRDHUP | POLLHUP | POLLERR);
+}
+
 /* Waits until the peer is not copying (value 0: at all), within a bound. */
 static void busy_wait(struct sv_link *link, uint32_t value, uint64_t until_ns)
 {
+	unsigned int turn = 0;
 	uint32_t busy;
 
 	for (;;) {
 		busy = atomic_load(&link->own->busy);
-		if (!busy || (value && busy != value))
+		if (!busy || (value && busy != value) || link->dead)
 			return;
 		if (sv_now_ns() > until_ns) {
 			sv_log("qp %06x: peer does not end its copy",
 			       link->qp->qp.qp_num);
 			return;
 		}
-		sched_yield();
+		if (++turn < SV_BUSY_YIELDS)
+			sched_yield();
+		else if (sock_hung_up(link))
+			return;
 	}
+}
+
+/* One bound for all the waits that taking a link down takes. */
+static uint64_t down_until_ns(struct sv_link *link)
+{
+	if (!link->down_until_ns)
+		link->down_until_ns =
+			sv_now_ns() + SV_BUSY_WAIT_MS * 1000000ull;
+	return link->down_until_ns;
 }
 
 void sv_link_quiesce(uint32_t key, uint32_t timeout_ms)
@@ -429,7 +453,7 @@ void sv_link_close(struct sv_link *link)
 	if (link->peer) {
 		atomic_store(&link->own->state, SV_SEG_CLOSED);
 		sv_link_ring_hard(link);
-		busy_wait(link, 0, sv_now_ns() + SV_BUSY_WAIT_MS * 1000000ull);
+		busy_wait(link, 0, down_until_ns(link));
 	}
 	fd_close(&link->sock_fd);
 	fd_close(&link->peer_bell_fd);
@@ -567,8 +591,7 @@ static void shm_publish(struct sv_link *link)
 		return;
 	/* Buffers go back to the application now: no peer may be reading. */
 	if (state >= SV_SEG_ERROR)
-		busy_wait(link, SV_BUSY_PULL,
-			  sv_now_ns() + SV_BUSY_WAIT_MS * 1000000ull);
+		busy_wait(link, SV_BUSY_PULL, down_until_ns(link));
 	sv_link_ring_hard(link);
 }
 
@@ -607,6 +630,7 @@ const struct sv_link_ops sv_shm_link_ops = {
 	.pending = shm_pending,
 	.progress = shm_progress,
 	.push = shm_push,
+	.acks = sv_tx_acks,
 	.publish = shm_publish,
 	.rearm = shm_rearm,
 	.timeout = shm_timeout,

@@ -140,6 +140,8 @@ struct sv_link_ops {
 	void (*progress)(struct sv_link *link);
 	/* The send queue has grown. */
 	void (*push)(struct sv_link *link);
+	/* Complete what is acknowledged, no more. */
+	void (*acks)(struct sv_link *link);
 	/* State or access flags of the QP have changed. */
 	void (*publish)(struct sv_link *link);
 	/* Ask for a doorbell (or not) as the CQs' leases and arming demand. */
@@ -153,7 +155,7 @@ struct sv_link {
 	struct sv_qp *qp; /* referenced */
 	struct list node; /* link table lock: all attached links */
 	atomic_bool attention; /* progress even if nothing came in */
-	bool dead; /* peer is gone; qp->lock */
+	atomic_bool dead; /* peer is gone; written under qp->lock */
 
 	/* Below: the shared-memory link. */
 	struct sv_seg *own;
@@ -164,6 +166,7 @@ struct sv_link {
 	int bell_fd; /* rung by the peer */
 	int peer_bell_fd;
 	int sock_fd;
+	uint64_t down_until_ns; /* for waits while it is taken down; 0: none yet */
 	pid_t pid;
 	uint32_t peer_qpn;
 	uint32_t peer_pd;

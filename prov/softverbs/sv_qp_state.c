@@ -263,6 +263,15 @@ static struct sv_link *to_reset(struct sv_qp *qp)
 	return link;
 }
 
+/* What the peer has acknowledged is done, though nobody has looked yet. Caller
+ * holds qp->lock. */
+static void to_error(struct sv_qp *qp)
+{
+	if (qp->link && qp->attr.qp_state != IBV_QPS_ERR)
+		qp->link->ops->acks(qp->link);
+	sv_qp_error(qp, -1);
+}
+
 int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct sv_qp *qp = sv_qp(ibqp);
@@ -285,7 +294,7 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		if (qp->attr.qp_state == IBV_QPS_RESET)
 			sv_qp_set_state(qp, IBV_QPS_ERR);
 		else
-			sv_qp_error(qp, -1);
+			to_error(qp);
 	} else {
 		sv_qp_set_state(qp, to);
 		if (qp->sq.done == qp->sq.sent)
