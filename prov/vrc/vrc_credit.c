@@ -17,7 +17,9 @@
  * On iWARP the accepting side must not send before it was sent something (RFC
  * 5044, 7.1.2). There the connecting side's first count is that something: it
  * is written even if it is no news, and until it is there the accepting side
- * sends nothing, RMA and counts included.
+ * sends nothing, RMA and counts included. Then it answers, and until that comes
+ * the connecting side writes again now and then: siw does not notice what
+ * arrives just before its socket is in place, until more arrives.
  *
  * An RDMA write makes no event, so nobody who sleeps would notice: who was told
  * -FI_EAGAIN is remembered, and the event queue's thread wakes the completion
@@ -35,8 +37,10 @@ enum {
 	/* Why the event queue's thread has to look again. */
 	UNTOLD = 1 << 0,  /* posted, and the peer does not know */
 	STARVED = 1 << 1, /* a send was refused for want of a credit */
+	GREETING = 1 << 2, /* the peer has not answered our first count */
 
 	ALL_BUSY = (1 << VRC_CREDIT_WRITES) - 1,
+	GREET_MAX_MS = 128, /* between two greetings; doubles from 1 */
 };
 
 /* No count at all was there. */
@@ -69,6 +73,9 @@ struct vrc_credit {
 	uint32_t told;
 	atomic_uint busy; /* out[] and req[] in flight, one bit each */
 	struct vrc_req req[VRC_CREDIT_WRITES];
+
+	uint64_t greet_ms; /* when to greet again; guarded by eq->lock */
+	uint64_t greet_gap_ms;
 
 	atomic_uint attention;
 	_Atomic uint64_t starved_at; /* the count that was not enough */
@@ -291,10 +298,34 @@ void vrc_credit_agree(struct vrc_ep *ep, const struct vrc_peer *peer)
 	list_add_tail(&ep->eq->credit_eps, &credit->node);
 }
 
+/* Caller holds eq->lock. */
+static void greet(struct vrc_ep *ep)
+{
+	struct vrc_credit *credit = ep->credit;
+	uint64_t now = vrc_now_ms();
+	uint32_t posted;
+
+	if (read_word(credit, &posted))
+		return;
+	if (now >= credit->greet_ms) {
+		if (credit->greet_gap_ms < GREET_MAX_MS)
+			credit->greet_gap_ms += credit->greet_gap_ms + 1;
+		credit->greet_ms = now + credit->greet_gap_ms;
+		tell_posted(ep, true);
+	}
+	look_again(ep, GREETING);
+}
+
 void vrc_credit_start(struct vrc_ep *ep)
 {
-	if (ep->credit)
-		tell_posted(ep, ep->domain->dev->is_iwarp && !ep->cm.passive);
+	if (!(atomic_load(&ep->gate) & VRC_GATE_CREDITS))
+		return;
+	if (!ep->domain->dev->is_iwarp)
+		tell_posted(ep, false);
+	else if (ep->cm.passive)
+		look_again(ep, UNTOLD); /* whatever there is: it is the answer */
+	else
+		greet(ep);
 }
 
 void vrc_credit_stop(struct vrc_ep *ep)
@@ -355,11 +386,12 @@ static void attend(struct vrc_ep *ep)
 
 	if (atomic_load(&ep->state) != VRC_EP_CONNECTED)
 		return;
-	if (why & UNTOLD) {
-		if (atomic_load(&credit->busy))
-			vrc_cq_try_reap(ep->tx_cq);
+	if (atomic_load(&credit->busy))
+		vrc_cq_try_reap(ep->tx_cq);
+	if (why & GREETING)
+		greet(ep);
+	if (why & UNTOLD)
 		tell_posted(ep, true);
-	}
 	if (!(why & STARVED))
 		return;
 	if (read_word(credit, &posted) &&
