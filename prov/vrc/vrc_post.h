@@ -182,7 +182,9 @@ static __hot_inline int vrc_tx_build(struct vrc_ep *ep, struct vrc_req *req,
 			return ret;
 		wr->num_sge = ret;
 	}
-	if (tx->flags & FI_FENCE)
+	/* iWARP carries reads out in order; siw refuses to fence one. */
+	if ((tx->flags & FI_FENCE) &&
+	    !(tx->op == VRC_OP_READ && ep->tx.unordered))
 		wr->send_flags |= IBV_SEND_FENCE;
 	if (tx->visible || vrc_ring_signal_due(&ep->tx) || ep->tx.unordered)
 		wr->send_flags |= IBV_SEND_SIGNALED;
