@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * fi_info.nic: what the device is and how its link does. libfabric copies and
- * frees it through the fid's own ops, from fi_dupinfo and fi_freeinfo. One
- * block of memory holds it all, so a copy is a copy and new pointers.
+ * frees it through the fid's own ops, from fi_dupinfo and fi_freeinfo; but its
+ * layered providers make copies by themselves, of the public structs, string by
+ * string, and keep our ops. So these go by the public pointers only, each of
+ * which is a block of memory of its own.
  */
 #include <limits.h>
 #include <stdarg.h>
@@ -13,70 +15,107 @@
 
 #include "vrc_info.h"
 
-struct vrc_nic {
-	struct fid_nic fid;
-	struct fi_device_attr device;
-	struct fi_bus_attr bus;
-	struct fi_link_attr link;
-	char name[64];
-	char device_id[16];
-	char device_version[16];
-	char vendor_id[16];
-	char driver[32];
-	char firmware[64];
-	char address[64];
-	char network_type[16];
-};
-
 static const struct fi_ops nic_fi_ops;
 
-static char *text(char *str)
+static struct fid_nic *nic_of(const struct fid *fid)
 {
-	return *str ? str : NULL;
+	return (struct fid_nic *)((char *)(uintptr_t)fid -
+				  offsetof(struct fid_nic, fid));
 }
 
-static void nic_wire(struct vrc_nic *nic)
+static void nic_free(struct fid_nic *nic)
 {
-	nic->device.name = nic->name;
-	nic->device.device_id = text(nic->device_id);
-	nic->device.device_version = text(nic->device_version);
-	nic->device.vendor_id = text(nic->vendor_id);
-	nic->device.driver = text(nic->driver);
-	nic->device.firmware = text(nic->firmware);
-	nic->link.address = text(nic->address);
-	nic->link.network_type = text(nic->network_type);
-	nic->fid.fid.fclass = FI_CLASS_NIC;
-	nic->fid.fid.ops = VRC_OPS(&nic_fi_ops);
-	nic->fid.device_attr = &nic->device;
-	nic->fid.bus_attr = &nic->bus;
-	nic->fid.link_attr = &nic->link;
-}
-
-static struct vrc_nic *vrc_nic(const struct fid *fid)
-{
-	return (struct vrc_nic *)((char *)(uintptr_t)fid -
-				  offsetof(struct vrc_nic, fid.fid));
+	if (nic->device_attr) {
+		free(nic->device_attr->name);
+		free(nic->device_attr->device_id);
+		free(nic->device_attr->device_version);
+		free(nic->device_attr->vendor_id);
+		free(nic->device_attr->driver);
+		free(nic->device_attr->firmware);
+	}
+	if (nic->link_attr) {
+		free(nic->link_attr->address);
+		free(nic->link_attr->network_type);
+	}
+	free(nic->device_attr);
+	free(nic->bus_attr);
+	free(nic->link_attr);
+	free(nic);
 }
 
 static int nic_close(struct fid *fid)
 {
-	free(vrc_nic(fid));
+	nic_free(nic_of(fid));
 	return 0;
+}
+
+/* With all attributes, empty. */
+static struct fid_nic *nic_alloc(void)
+{
+	struct fid_nic *nic = calloc(1, sizeof(*nic));
+
+	if (!nic)
+		return NULL;
+	nic->fid.fclass = FI_CLASS_NIC;
+	nic->fid.ops = VRC_OPS(&nic_fi_ops);
+	nic->device_attr = calloc(1, sizeof(*nic->device_attr));
+	nic->bus_attr = calloc(1, sizeof(*nic->bus_attr));
+	nic->link_attr = calloc(1, sizeof(*nic->link_attr));
+	if (nic->device_attr && nic->bus_attr && nic->link_attr)
+		return nic;
+	nic_free(nic);
+	return NULL;
+}
+
+/* False if out of memory. Nothing to copy is no failure. */
+static bool copy_str(char **dst, const char *src)
+{
+	if (!src || !*src)
+		return true;
+	*dst = strdup(src);
+	return *dst;
+}
+
+static bool copy_device(struct fi_device_attr *dst,
+			const struct fi_device_attr *src)
+{
+	return copy_str(&dst->name, src->name) &&
+	       copy_str(&dst->device_id, src->device_id) &&
+	       copy_str(&dst->device_version, src->device_version) &&
+	       copy_str(&dst->vendor_id, src->vendor_id) &&
+	       copy_str(&dst->driver, src->driver) &&
+	       copy_str(&dst->firmware, src->firmware);
+}
+
+static bool copy_link(struct fi_link_attr *dst, const struct fi_link_attr *src)
+{
+	dst->mtu = src->mtu;
+	dst->speed = src->speed;
+	dst->state = src->state;
+	return copy_str(&dst->address, src->address) &&
+	       copy_str(&dst->network_type, src->network_type);
 }
 
 static int nic_control(struct fid *fid, int command, void *arg)
 {
+	const struct fid_nic *nic = nic_of(fid);
 	struct fid_nic **out = arg;
-	struct vrc_nic *copy;
+	struct fid_nic *copy;
 
 	if (command != FI_DUP)
 		return -FI_ENOSYS;
-	copy = malloc(sizeof(*copy));
+	copy = nic_alloc();
 	if (!copy)
 		return -FI_ENOMEM;
-	memcpy(copy, vrc_nic(fid), sizeof(*copy));
-	nic_wire(copy);
-	*out = &copy->fid;
+	if (nic->bus_attr)
+		*copy->bus_attr = *nic->bus_attr;
+	if ((nic->device_attr &&
+	     !copy_device(copy->device_attr, nic->device_attr)) ||
+	    (nic->link_attr && !copy_link(copy->link_attr, nic->link_attr))) {
+		nic_free(copy);
+		return -FI_ENOMEM;
+	}
+	*out = copy;
 	return 0;
 }
 
@@ -100,17 +139,11 @@ static const char *or_null(const char *str)
 	return str ? str : "(null)";
 }
 
-static int nic_tostr(const struct fid *fid, char *buf, size_t len)
+static void tostr_device(const struct fi_device_attr *device, char *buf,
+			 size_t len)
 {
-	static const char *const states[] = { "FI_LINK_UNKNOWN", "FI_LINK_DOWN",
-					      "FI_LINK_UP" };
-	const struct vrc_nic *nic = vrc_nic(fid);
-	const struct fi_device_attr *device = &nic->device;
-	const struct fi_pci_attr *pci = &nic->bus.attr.pci;
-	const struct fi_link_attr *link = &nic->link;
-
-	append(buf, len, "    nic:\n        fi_device_attr:\n");
-	append(buf, len, "            name: %s\n", or_null(device->name));
+	append(buf, len, "        fi_device_attr:\n            name: %s\n",
+	       or_null(device->name));
 	append(buf, len, "            device_id: %s\n",
 	       or_null(device->device_id));
 	append(buf, len, "            device_version: %s\n",
@@ -120,12 +153,25 @@ static int nic_tostr(const struct fid *fid, char *buf, size_t len)
 	append(buf, len, "            driver: %s\n", or_null(device->driver));
 	append(buf, len, "            firmware: %s\n",
 	       or_null(device->firmware));
-	if (nic->bus.bus_type == FI_BUS_PCI)
+}
+
+static void tostr_bus(const struct fi_bus_attr *bus, char *buf, size_t len)
+{
+	const struct fi_pci_attr *pci = &bus->attr.pci;
+
+	if (bus->bus_type == FI_BUS_PCI)
 		append(buf, len,
 		       "        fi_bus_attr:\n            pci: "
 		       "%04x:%02x:%02x.%x\n",
 		       pci->domain_id, pci->bus_id, pci->device_id,
 		       pci->function_id);
+}
+
+static void tostr_link(const struct fi_link_attr *link, char *buf, size_t len)
+{
+	static const char *const states[] = { "FI_LINK_UNKNOWN", "FI_LINK_DOWN",
+					      "FI_LINK_UP" };
+
 	append(buf, len, "        fi_link_attr:\n            address: %s\n",
 	       or_null(link->address));
 	append(buf, len, "            mtu: %zu\n            speed: %zu\n",
@@ -135,6 +181,19 @@ static int nic_tostr(const struct fid *fid, char *buf, size_t len)
 							: "Unknown");
 	append(buf, len, "            network_type: %s\n",
 	       or_null(link->network_type));
+}
+
+static int nic_tostr(const struct fid *fid, char *buf, size_t len)
+{
+	const struct fid_nic *nic = nic_of(fid);
+
+	append(buf, len, "    nic:\n");
+	if (nic->device_attr)
+		tostr_device(nic->device_attr, buf, len);
+	if (nic->bus_attr)
+		tostr_bus(nic->bus_attr, buf, len);
+	if (nic->link_attr)
+		tostr_link(nic->link_attr, buf, len);
 	return 0;
 }
 
@@ -153,30 +212,59 @@ static bool sysfs_link(const char *path, char *buf, size_t len)
 	return true;
 }
 
-static void fill_bus(struct vrc_nic *nic, const struct vrc_dev *dev)
+static bool fill_driver(struct fi_device_attr *device,
+			const struct vrc_dev *dev)
+{
+	char path[128];
+	char driver[32] = "";
+
+	if (dev->ops->is_softverbs)
+		return copy_str(&device->driver, dev->ops->name);
+	snprintf(path, sizeof(path),
+		 "/sys/class/infiniband/%.63s/device/driver", dev->name);
+	sysfs_link(path, driver, sizeof(driver));
+	return copy_str(&device->driver, driver);
+}
+
+static bool fill_device(struct fi_device_attr *device,
+			const struct vrc_dev *dev)
+{
+	char device_id[16], device_version[16], vendor_id[16], firmware[64];
+	const struct fi_device_attr all = {
+		.name = (char *)(uintptr_t)dev->name,
+		.device_id = device_id,
+		.device_version = device_version,
+		.vendor_id = vendor_id,
+		.firmware = firmware,
+	};
+
+	snprintf(device_id, sizeof(device_id), "0x%04x",
+		 dev->attr.vendor_part_id);
+	snprintf(device_version, sizeof(device_version), "%u",
+		 dev->attr.hw_ver);
+	snprintf(vendor_id, sizeof(vendor_id), "0x%04x", dev->attr.vendor_id);
+	snprintf(firmware, sizeof(firmware), "%.63s", dev->attr.fw_ver);
+	return copy_device(device, &all) && fill_driver(device, dev);
+}
+
+static void fill_bus(struct fi_bus_attr *attr, const struct vrc_dev *dev)
 {
 	unsigned int domain, bus, device, function;
 	char path[128];
 	char pci[32];
 
-	if (dev->ops->is_softverbs) {
-		snprintf(nic->driver, sizeof(nic->driver), "%s",
-			 dev->ops->name);
+	if (dev->ops->is_softverbs)
 		return;
-	}
-	snprintf(path, sizeof(path),
-		 "/sys/class/infiniband/%.63s/device/driver", dev->name);
-	sysfs_link(path, nic->driver, sizeof(nic->driver));
 	snprintf(path, sizeof(path), "/sys/class/infiniband/%.63s/device",
 		 dev->name);
 	if (!sysfs_link(path, pci, sizeof(pci)) ||
 	    sscanf(pci, "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4)
 		return;
-	nic->bus.bus_type = FI_BUS_PCI;
-	nic->bus.attr.pci.domain_id = (uint16_t)domain;
-	nic->bus.attr.pci.bus_id = (uint8_t)bus;
-	nic->bus.attr.pci.device_id = (uint8_t)device;
-	nic->bus.attr.pci.function_id = (uint8_t)function;
+	attr->bus_type = FI_BUS_PCI;
+	attr->attr.pci.domain_id = (uint16_t)domain;
+	attr->attr.pci.bus_id = (uint8_t)bus;
+	attr->attr.pci.device_id = (uint8_t)device;
+	attr->attr.pci.function_id = (uint8_t)function;
 }
 
 static size_t port_mtu(const struct ibv_port_attr *port)
@@ -211,50 +299,53 @@ size_t vrc_port_speed(const struct ibv_port_attr *port)
 	return width * lane;
 }
 
-static void fill_link(struct vrc_nic *nic, const struct vrc_dev *dev,
-		      const struct vrc_addr *addr)
+static void read_hw_address(const char *netdev, char *buf, size_t len)
 {
-	const struct ibv_port_attr *port = &dev->ports[addr->port_num - 1];
 	char path[64];
 	FILE *file;
 
-	nic->link.mtu = port_mtu(port);
-	nic->link.speed = vrc_port_speed(port);
-	nic->link.state =
-		port->state == IBV_PORT_ACTIVE ? FI_LINK_UP : FI_LINK_DOWN;
-	snprintf(nic->network_type, sizeof(nic->network_type), "%s",
-		 port->link_layer == IBV_LINK_LAYER_INFINIBAND ? "InfiniBand"
-							       : "Ethernet");
-	snprintf(path, sizeof(path), "/sys/class/net/%.15s/address",
-		 addr->netdev);
+	snprintf(path, sizeof(path), "/sys/class/net/%.15s/address", netdev);
 	file = fopen(path, "re");
 	if (!file)
 		return;
-	if (fgets(nic->address, sizeof(nic->address), file))
-		nic->address[strcspn(nic->address, "\n")] = '\0';
+	if (fgets(buf, (int)len, file))
+		buf[strcspn(buf, "\n")] = '\0';
 	fclose(file);
+}
+
+static bool fill_link(struct fi_link_attr *link, const struct vrc_dev *dev,
+		      const struct vrc_addr *addr)
+{
+	const struct ibv_port_attr *port = &dev->ports[addr->port_num - 1];
+	bool is_ib = port->link_layer == IBV_LINK_LAYER_INFINIBAND;
+	char address[64] = "";
+	struct fi_link_attr all = {
+		.address = address,
+		.mtu = port_mtu(port),
+		.speed = vrc_port_speed(port),
+		.state = port->state == IBV_PORT_ACTIVE ? FI_LINK_UP :
+							  FI_LINK_DOWN,
+		.network_type = is_ib ? (char []){ "InfiniBand" } :
+					(char []){ "Ethernet" },
+	};
+
+	read_hw_address(addr->netdev, address, sizeof(address));
+	return copy_link(link, &all);
 }
 
 struct fid_nic *vrc_nic_create(const struct vrc_dev *dev,
 			       const struct vrc_addr *addr)
 {
-	struct vrc_nic *nic = calloc(1, sizeof(*nic));
+	struct fid_nic *nic = nic_alloc();
 
 	if (!nic)
 		return NULL;
-	snprintf(nic->name, sizeof(nic->name), "%s", dev->name);
-	snprintf(nic->device_id, sizeof(nic->device_id), "0x%04x",
-		 dev->attr.vendor_part_id);
-	snprintf(nic->device_version, sizeof(nic->device_version), "%u",
-		 dev->attr.hw_ver);
-	snprintf(nic->vendor_id, sizeof(nic->vendor_id), "0x%04x",
-		 dev->attr.vendor_id);
-	snprintf(nic->firmware, sizeof(nic->firmware), "%.63s",
-		 dev->attr.fw_ver);
-	fill_bus(nic, dev);
-	fill_link(nic, dev, addr);
-	nic_wire(nic);
-	return &nic->fid;
+	fill_bus(nic->bus_attr, dev);
+	if (fill_device(nic->device_attr, dev) &&
+	    fill_link(nic->link_attr, dev, addr))
+		return nic;
+	nic_free(nic);
+	return NULL;
 }
 
 static const struct fi_ops nic_fi_ops = {
