@@ -8,6 +8,7 @@
 #define FAKE_H
 
 #include "../../../prov/vrc/vrc_cm.h"
+#include "clean_test.h"
 
 enum fake_call {
 	FAKE_CREATE_CHANNEL,
@@ -52,20 +53,6 @@ extern const struct vrc_verbs_ops fake_ops_second;
 void fake_reset(void);
 /* Another device, of another backend, on address 10.0.0.1 too. */
 void fake_second_device(void);
-/*
- * A test between the file's init() and fini(). Criterion's own .fini would not
- * do: what fails there is printed and then forgotten.
- */
-#define CLEAN_TEST(suite, name)                 \
-	static void suite##_##name(void);       \
-	Test(suite, name, .timeout = 60)        \
-	{                                       \
-		init();                         \
-		suite##_##name();               \
-		fini();                         \
-	}                                       \
-	static void suite##_##name(void)
-
 /* Everything that was made is gone. */
 void fake_check_clean(void);
 /* Puts an event on the id's channel; data may be NULL. */

@@ -4,6 +4,7 @@
  * is NULL, so that a call of it is noticed.
  */
 #include <arpa/inet.h>
+#include <criterion/criterion.h>
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -541,4 +542,12 @@ int fake_getinfo(const char *node, const char *service, uint64_t flags,
 	*info = NULL;
 	return vrc_getinfo(FI_VERSION(1, 17), node, service, flags, hints,
 			   info);
+}
+
+void fake_check_clean(void)
+{
+	cr_assert_eq(fake.contexts, 0, "%d contexts left", fake.contexts);
+	cr_assert_eq(fake.ids, 0, "%d ids left", fake.ids);
+	cr_assert_eq(fake.channels, 0, "%d channels left", fake.channels);
+	cr_assert_eq(fake.lists, 0, "%d lists left", fake.lists);
 }

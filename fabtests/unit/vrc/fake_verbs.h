@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "clean_test.h"
 #include "vrc.h"
 
 enum { FAKE_DEVICES = 4, FAKE_ADDRS = 12 };
@@ -76,5 +77,8 @@ struct fake_device *fake_roce_host(void);
 /* fi_getinfo as the core calls it; "" in the log before. */
 int fake_getinfo(const char *node, const char *service, uint64_t flags,
 		 const struct fi_info *hints, struct fi_info **info);
+
+/* Everything that was opened is closed; vrc_dev_forget() comes first. */
+void fake_check_clean(void);
 
 #endif

@@ -19,7 +19,7 @@ static struct fi_info *hints;
 static struct fi_info *info;
 static struct fake_device *roce;
 
-static void setup(void)
+static void init(void)
 {
 	fake_reset();
 	roce = fake_roce_host();
@@ -29,18 +29,13 @@ static void setup(void)
 	info = NULL;
 }
 
-static void teardown(void)
+static void fini(void)
 {
 	fi_freeinfo(hints);
 	fi_freeinfo(info);
 	vrc_dev_forget();
-	cr_assert_eq(fake.contexts, 0, "%d contexts left", fake.contexts);
-	cr_assert_eq(fake.ids, 0, "%d ids left", fake.ids);
-	cr_assert_eq(fake.channels, 0, "%d channels left", fake.channels);
-	cr_assert_eq(fake.lists, 0, "%d lists left", fake.lists);
+	fake_check_clean();
 }
-
-TestSuite(getinfo, .init = setup, .fini = teardown, .timeout = 30);
 
 static int ask(void)
 {
@@ -61,7 +56,7 @@ static void refused(const char *a, const char *b, const char *c)
 	cr_assert_eq(fake.warns, 1, "%d warnings: %s", fake.warns, fake.log);
 }
 
-Test(getinfo, no_hints)
+CLEAN_TEST(getinfo, no_hints)
 {
 	cr_assert_eq(fake_getinfo(NULL, NULL, 0, NULL, &info), 0);
 	cr_assert_eq(fake.warns, 0);
@@ -87,7 +82,7 @@ Test(getinfo, no_hints)
 }
 
 /* What comes back with no hints must be good as hints. */
-Test(getinfo, answer_as_hints)
+CLEAN_TEST(getinfo, answer_as_hints)
 {
 	struct fi_info *again;
 
@@ -102,7 +97,7 @@ Test(getinfo, answer_as_hints)
 	fi_freeinfo(again);
 }
 
-Test(getinfo, hints_without_parts)
+CLEAN_TEST(getinfo, hints_without_parts)
 {
 	struct fi_info bare = { .caps = FI_MSG };
 
@@ -191,9 +186,8 @@ ParameterizedTestParameters(getinfo, refusal)
 }
 
 /* One hint too many: one warning that names it and the limit. */
-ParameterizedTest(int *index, getinfo, refusal)
+static void refusal(const struct refusal *param)
 {
-	const struct refusal *param = &refusals[*index];
 	char *attr;
 
 	hints->caps = FI_MSG | FI_RMA;
@@ -202,7 +196,14 @@ ParameterizedTest(int *index, getinfo, refusal)
 	refused(param->subject, param->text, NULL);
 }
 
-Test(getinfo, caps_refused)
+ParameterizedTest(int *index, getinfo, refusal, .timeout = 60)
+{
+	init();
+	refusal(&refusals[*index]);
+	fini();
+}
+
+CLEAN_TEST(getinfo, caps_refused)
 {
 	static const uint64_t other[] = { FI_TAGGED,	    FI_ATOMIC,
 					  FI_MULTICAST,	    FI_HMEM,
@@ -216,7 +217,7 @@ Test(getinfo, caps_refused)
 	}
 }
 
-Test(getinfo, caps_modifiers)
+CLEAN_TEST(getinfo, caps_modifiers)
 {
 	hints->caps = FI_MSG;
 	cr_assert_eq(ask(), 0);
@@ -252,7 +253,7 @@ Test(getinfo, caps_modifiers)
 }
 
 /* FI_MR_LOCAL is used if it is offered, and can be done without. */
-Test(getinfo, mr_mode_bits)
+CLEAN_TEST(getinfo, mr_mode_bits)
 {
 	hints->caps = FI_MSG | FI_RMA;
 	/* Bits that nobody knows are offered, not asked. */
@@ -278,7 +279,7 @@ Test(getinfo, mr_mode_bits)
 	cr_assert_eq(info->domain_attr->mr_mode, 0);
 }
 
-Test(getinfo, mr_mode_every_combination)
+CLEAN_TEST(getinfo, mr_mode_every_combination)
 {
 	static const int bits[] = { FI_MR_LOCAL,     FI_MR_RAW,
 				    FI_MR_VIRT_ADDR, FI_MR_ALLOCATED,
@@ -301,7 +302,7 @@ Test(getinfo, mr_mode_every_combination)
 	}
 }
 
-Test(getinfo, mr_mode_old_api)
+CLEAN_TEST(getinfo, mr_mode_old_api)
 {
 	hints->mode = FI_LOCAL_MR;
 	hints->domain_attr->mr_mode = FI_MR_BASIC;
@@ -330,7 +331,7 @@ Test(getinfo, mr_mode_old_api)
 	cr_assert_eq(ask(), -FI_ENODATA);
 }
 
-Test(getinfo, cq_data)
+CLEAN_TEST(getinfo, cq_data)
 {
 	hints->mode = FI_RX_CQ_DATA;
 	hints->domain_attr->cq_data_size = 4;
@@ -364,7 +365,7 @@ Test(getinfo, cq_data)
 	cr_assert_eq(info->mode, 0);
 }
 
-Test(getinfo, progress_and_threading_come_back)
+CLEAN_TEST(getinfo, progress_and_threading_come_back)
 {
 	for (int p = FI_PROGRESS_AUTO; p <= FI_PROGRESS_MANUAL; p++) {
 		hints->domain_attr->data_progress = (enum fi_progress)p;
@@ -385,7 +386,7 @@ Test(getinfo, progress_and_threading_come_back)
 	cr_assert_eq(info->domain_attr->resource_mgmt, FI_RM_ENABLED);
 }
 
-Test(getinfo, order)
+CLEAN_TEST(getinfo, order)
 {
 	hints->tx_attr->msg_order = VRC_MSG_ORDER;
 	hints->rx_attr->msg_order = FI_ORDER_SAS;
@@ -411,7 +412,7 @@ Test(getinfo, order)
 }
 
 /* Case 101: inject_size is a promise, whatever the device inlines. */
-Test(getinfo, sizes_as_asked)
+CLEAN_TEST(getinfo, sizes_as_asked)
 {
 	hints->tx_attr->inject_size = 64;
 	hints->tx_attr->size = 16382;
@@ -428,7 +429,7 @@ Test(getinfo, sizes_as_asked)
 }
 
 /* Defaults shrink to what a small device has. */
-Test(getinfo, small_device)
+CLEAN_TEST(getinfo, small_device)
 {
 	roce->attr.max_qp_wr = 10;
 	roce->attr.max_sge = 2;
@@ -445,7 +446,7 @@ Test(getinfo, small_device)
 }
 
 /* A handle is passed on, as fi_getinfo(3) says. */
-Test(getinfo, handle)
+CLEAN_TEST(getinfo, handle)
 {
 	struct fid fid = { .fclass = FI_CLASS_PEP };
 
@@ -455,7 +456,7 @@ Test(getinfo, handle)
 	hints->handle = NULL;
 }
 
-Test(getinfo, bad_flags)
+CLEAN_TEST(getinfo, bad_flags)
 {
 	cr_assert_eq(fake_getinfo(NULL, NULL, FI_SOURCE, hints, &info),
 		     -FI_EINVAL);
@@ -469,7 +470,7 @@ Test(getinfo, bad_flags)
 }
 
 /* The same hint warns once; others are for those who read INFO. */
-Test(getinfo, warns_once_per_hint)
+CLEAN_TEST(getinfo, warns_once_per_hint)
 {
 	hints->caps = FI_TAGGED;
 	cr_assert_eq(ask(), -FI_ENODATA);
@@ -484,7 +485,7 @@ Test(getinfo, warns_once_per_hint)
 }
 
 /* Case 125: nobody asked for vrc. */
-Test(getinfo, unasked_never_warns)
+CLEAN_TEST(getinfo, unasked_never_warns)
 {
 	free(hints->fabric_attr->prov_name);
 	hints->fabric_attr->prov_name = NULL;
@@ -508,7 +509,7 @@ Test(getinfo, unasked_never_warns)
 }
 
 /* A utility provider tries this and that on its user's behalf. */
-Test(getinfo, layered_never_warns)
+CLEAN_TEST(getinfo, layered_never_warns)
 {
 	hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
 	cr_assert_eq(fake_getinfo(NULL, NULL, 1ULL << 59, hints, &info),

@@ -22,7 +22,7 @@
 static struct fi_info *hints;
 static struct fi_info *info;
 
-static void setup(void)
+static void init(void)
 {
 	fake_reset();
 	hints = fi_allocinfo();
@@ -32,18 +32,13 @@ static void setup(void)
 	info = NULL;
 }
 
-static void teardown(void)
+static void fini(void)
 {
 	fi_freeinfo(hints);
 	fi_freeinfo(info);
 	vrc_dev_forget();
-	cr_assert_eq(fake.contexts, 0, "%d contexts left", fake.contexts);
-	cr_assert_eq(fake.ids, 0, "%d ids left", fake.ids);
-	cr_assert_eq(fake.channels, 0, "%d channels left", fake.channels);
-	cr_assert_eq(fake.lists, 0, "%d lists left", fake.lists);
+	fake_check_clean();
 }
-
-TestSuite(addr, .init = setup, .fini = teardown, .timeout = 30);
 
 static int ask(const char *node, const char *service, uint64_t flags)
 {
@@ -86,7 +81,7 @@ static void says(const char *words)
 	cr_assert(strstr(fake.log, words), "no \"%s\" in: %s", words, fake.log);
 }
 
-Test(addr, all_of_softverbs_loopback_last)
+CLEAN_TEST(addr, all_of_softverbs_loopback_last)
 {
 	static const char *const want[] = { "192.0.2.2:0", "[fd00::2]:0",
 					    "[fe80::2%2]:0", "127.0.0.1:0",
@@ -117,7 +112,7 @@ Test(addr, all_of_softverbs_loopback_last)
 	cr_assert_eq(fake.infos, 0, "%s", fake.log);
 }
 
-Test(addr, remote_comm_is_not_on_loopback)
+CLEAN_TEST(addr, remote_comm_is_not_on_loopback)
 {
 	fake_plain_host();
 	hints->caps = FI_MSG | FI_REMOTE_COMM;
@@ -127,7 +122,7 @@ Test(addr, remote_comm_is_not_on_loopback)
 	says("FI_REMOTE_COMM");
 }
 
-Test(addr, hardware_first_and_alone)
+CLEAN_TEST(addr, hardware_first_and_alone)
 {
 	fake_roce_host();
 	cr_assert_eq(ask(NULL, NULL, 0), 0);
@@ -143,7 +138,7 @@ Test(addr, hardware_first_and_alone)
 	cr_assert_null(vrc_dev_get("roce1"));
 }
 
-Test(addr, softverbs_always_comes_after)
+CLEAN_TEST(addr, softverbs_always_comes_after)
 {
 	vrc_params.softverbs = VRC_SOFTVERBS_ALWAYS;
 	fake_roce_host();
@@ -154,7 +149,7 @@ Test(addr, softverbs_always_comes_after)
 	cr_assert_eq(ask("127.0.0.1", NULL, FI_SOURCE), 0);
 }
 
-Test(addr, softverbs_never)
+CLEAN_TEST(addr, softverbs_never)
 {
 	vrc_params.softverbs = VRC_SOFTVERBS_NEVER;
 	fake_plain_host();
@@ -172,7 +167,7 @@ Test(addr, softverbs_never)
 }
 
 /* Cases 6 and 7. */
-Test(addr, ip_without_device)
+CLEAN_TEST(addr, ip_without_device)
 {
 	fake_roce_host();
 	cr_assert_eq(ask("192.0.2.2", NULL, FI_SOURCE), -FI_ENODATA);
@@ -185,7 +180,7 @@ Test(addr, ip_without_device)
 	says("192.0.2.2 (the way to 192.0.2.9:7471) has no RDMA device");
 }
 
-Test(addr, source_given)
+CLEAN_TEST(addr, source_given)
 {
 	fake_plain_host();
 	cr_assert_eq(ask("127.0.0.1", "7471", FI_SOURCE), 0);
@@ -205,7 +200,7 @@ Test(addr, source_given)
 	cr_assert_str_eq(str(info->src_addr), "192.0.2.2:0");
 }
 
-Test(addr, source_and_destination)
+CLEAN_TEST(addr, source_and_destination)
 {
 	fake_plain_host();
 	cr_assert_eq(ask("192.0.2.9", "7471", 0), 0);
@@ -235,7 +230,7 @@ Test(addr, source_and_destination)
 	says("different families");
 }
 
-Test(addr, no_route)
+CLEAN_TEST(addr, no_route)
 {
 	fake_plain_host();
 	fake_route("203.0.113.1", NULL);
@@ -243,7 +238,7 @@ Test(addr, no_route)
 	says("no route to 203.0.113.1:1");
 }
 
-Test(addr, unresolvable)
+CLEAN_TEST(addr, unresolvable)
 {
 	fake_plain_host();
 	cr_assert_eq(ask("300.1.1.1", NULL, FI_SOURCE | FI_NUMERICHOST),
@@ -253,7 +248,7 @@ Test(addr, unresolvable)
 	cr_assert_eq(fake.looks, 0, "the devices need not be looked at");
 }
 
-Test(addr, wildcard)
+CLEAN_TEST(addr, wildcard)
 {
 	fake_plain_host();
 	/* A server that says nothing: IPv4 and IPv6 in one. */
@@ -287,7 +282,7 @@ Test(addr, wildcard)
 	cr_assert_str_eq(str(info->src_addr), "[::]:7");
 }
 
-Test(addr, formats)
+CLEAN_TEST(addr, formats)
 {
 	fake_plain_host();
 	hints->addr_format = FI_SOCKADDR;
@@ -311,7 +306,7 @@ Test(addr, formats)
 	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
 }
 
-Test(addr, garbage_addresses)
+CLEAN_TEST(addr, garbage_addresses)
 {
 	uint8_t *bytes = calloc(1, 3);
 
@@ -330,7 +325,7 @@ Test(addr, garbage_addresses)
 }
 
 /* Case 120. */
-Test(addr, two_devices)
+CLEAN_TEST(addr, two_devices)
 {
 	struct fake_device *second;
 
@@ -375,7 +370,7 @@ Test(addr, two_devices)
 }
 
 /* The faster one first, however they are listed. */
-Test(addr, faster_first)
+CLEAN_TEST(addr, faster_first)
 {
 	struct fake_device *second;
 
@@ -389,7 +384,7 @@ Test(addr, faster_first)
 }
 
 /* The route says one device, the caller the other on the same net. */
-Test(addr, destination_through_the_other_device)
+CLEAN_TEST(addr, destination_through_the_other_device)
 {
 	struct fake_device *second;
 
@@ -404,7 +399,7 @@ Test(addr, destination_through_the_other_device)
 	cr_assert_str_eq(str(info->dest_addr), "10.7.0.9:5");
 }
 
-Test(addr, dead_port)
+CLEAN_TEST(addr, dead_port)
 {
 	struct fake_device *dev = fake_roce_host();
 
@@ -426,7 +421,7 @@ Test(addr, dead_port)
 }
 
 /* A dead port's device leaves its place to softverbs. */
-Test(addr, dead_hardware_falls_back)
+CLEAN_TEST(addr, dead_hardware_falls_back)
 {
 	struct fake_device *dev = fake_roce_host();
 
@@ -436,7 +431,7 @@ Test(addr, dead_hardware_falls_back)
 	says("roce0 port 1");
 }
 
-Test(addr, devices_that_fail)
+CLEAN_TEST(addr, devices_that_fail)
 {
 	struct fake_device *dev = fake_roce_host();
 
@@ -457,7 +452,7 @@ Test(addr, devices_that_fail)
 }
 
 /* Cases 3 and 10: a bond, and plain InfiniBand with its one GID. */
-Test(addr, bond_and_ib)
+CLEAN_TEST(addr, bond_and_ib)
 {
 	struct fake_device *bond = fake_add_roce("mlx5_bond_0");
 	struct fake_device *ib = fake_add_ib("mlx5_2");
@@ -488,7 +483,7 @@ Test(addr, bond_and_ib)
 }
 
 /* Case 110. */
-Test(addr, iwarp)
+CLEAN_TEST(addr, iwarp)
 {
 	struct fake_device *dev = fake_add_iwarp("siw0");
 
@@ -510,7 +505,7 @@ Test(addr, iwarp)
 }
 
 /* The list is kept for a while; addresses are noticed at once. */
-Test(addr, cache)
+CLEAN_TEST(addr, cache)
 {
 	struct fake_device *dev = fake_roce_host();
 	int looks;
@@ -542,7 +537,7 @@ static void *getinfo_thread(void *arg)
 	return NULL;
 }
 
-Test(addr, threads)
+CLEAN_TEST(addr, threads)
 {
 	pthread_t thread[4];
 	void *result;
@@ -556,7 +551,7 @@ Test(addr, threads)
 	}
 }
 
-Test(addr, nic)
+CLEAN_TEST(addr, nic)
 {
 	struct fi_info *copy;
 	char text[8192];
@@ -584,7 +579,7 @@ Test(addr, nic)
 	says("nic->device_attr->name: is other");
 }
 
-Test(addr, nic_ops)
+CLEAN_TEST(addr, nic_ops)
 {
 	struct fid *fid;
 
@@ -599,7 +594,7 @@ Test(addr, nic_ops)
 }
 
 /* A wildcard listener's connection, on a lesser device. */
-Test(addr, connreq)
+CLEAN_TEST(addr, connreq)
 {
 	struct fake_device *small;
 	struct fi_info *pep, *req;
@@ -658,7 +653,7 @@ Test(addr, connreq)
 	fi_freeinfo(req);
 }
 
-Test(addr, address_string)
+CLEAN_TEST(addr, address_string)
 {
 	fake_plain_host();
 	cr_assert_eq(ask("fi_sockaddr_in://127.0.0.1:7471", NULL, FI_SOURCE),
@@ -684,7 +679,7 @@ Test(addr, address_string)
 }
 
 /* Case 14. */
-Test(addr, gid_index_beyond_the_table)
+CLEAN_TEST(addr, gid_index_beyond_the_table)
 {
 	fake_roce_host();
 	vrc_params.gid_index = 7;
@@ -696,7 +691,7 @@ Test(addr, gid_index_beyond_the_table)
 }
 
 /* More addresses than a line holds: whole ones, and a sign of more. */
-Test(addr, many_addresses)
+CLEAN_TEST(addr, many_addresses)
 {
 	static char ip[8][16];
 	struct fake_device *dev = fake_roce_host();
@@ -711,7 +706,7 @@ Test(addr, many_addresses)
 }
 
 /* Case 92: the entry stays, and the limit is named. */
-Test(addr, small_memlock)
+CLEAN_TEST(addr, small_memlock)
 {
 	struct __user_cap_header_struct head = {
 		.version = _LINUX_CAPABILITY_VERSION_3,
@@ -740,7 +735,7 @@ static int sweep_ask(void)
 }
 
 /* Whichever allocation fails: -FI_ENOMEM or an answer, and nothing is left. */
-Test(addr, every_allocation_fails)
+CLEAN_TEST(addr, every_allocation_fails)
 {
 	int n, ret;
 
@@ -763,7 +758,7 @@ Test(addr, every_allocation_fails)
 }
 
 /* Whichever verb fails: never fatal, and nothing is left open. */
-Test(addr, every_verb_fails)
+CLEAN_TEST(addr, every_verb_fails)
 {
 	int n, ret;
 
@@ -785,7 +780,7 @@ Test(addr, every_verb_fails)
 	cr_assert_gt(n, 10);
 }
 
-Test(addr, sockaddr_helpers)
+CLEAN_TEST(addr, sockaddr_helpers)
 {
 	union vrc_sockaddr a = { 0 }, b = { 0 }, out;
 	size_t len;
