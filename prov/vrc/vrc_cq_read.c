@@ -47,6 +47,30 @@ static __cold int status_to_err(enum ibv_wc_status status)
 	}
 }
 
+/* Not an OUI, so no other device's. */
+enum { RXE_VENDOR_ID = 0xffffff };
+
+/*
+ * rxe gives a receive that is too short the status that it gives one whose
+ * memory is not registered, not large enough or not writable. The record rules
+ * those out if there was no memory, or if vrc had registered it itself.
+ */
+static __cold int recv_to_err(const struct ibv_wc *wc,
+			      const struct vrc_req *req)
+{
+	const struct vrc_dev *dev = req->ep->domain->dev;
+
+	if (wc->status != IBV_WC_LOC_QP_OP_ERR ||
+	    dev->attr.vendor_id != RXE_VENDOR_ID)
+		return status_to_err(wc->status);
+	if (!req->len || req->ep->local_reg)
+		return FI_ETRUNC;
+	vrc_warn(CQ, "ep %p: a message is longer than its receive of %zu "
+		 "bytes, or the descriptor does not cover those; %s does not "
+		 "say which\n", (void *)req->ep, req->len, dev->name);
+	return FI_EIO;
+}
+
 /* Only status and wr_id of a failed completion mean anything. */
 static __cold bool resolve_error(const struct ibv_wc *wc,
 				 const struct vrc_req *req,
@@ -57,7 +81,8 @@ static __cold bool resolve_error(const struct ibv_wc *wc,
 	comp->flags = op_flags[req->op];
 	comp->len = req->len;
 	comp->data = 0;
-	comp->err = status_to_err(wc->status);
+	comp->err = req->op == VRC_OP_RECV ? recv_to_err(wc, req) :
+					     status_to_err(wc->status);
 	comp->prov_errno = (int)wc->status;
 	return !(req->flags & VRC_REQ_PART);
 }
