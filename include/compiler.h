@@ -24,6 +24,10 @@
 #define __hot_inline inline __attribute__((always_inline))
 #define __printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
 
+/* Reads memory that a device writes to: softverbs does so with a plain copy,
+ * which the thread sanitizer takes for a race. */
+#define __device_written __attribute__((no_sanitize_thread))
+
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
 enum { CACHELINE = 64 };

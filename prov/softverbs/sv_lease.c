@@ -138,13 +138,13 @@ void sv_lease_drop(struct sv_cq *cq)
 	lock_drop(&lease_lock);
 }
 
-/* Returns whether any lease is left. */
-static bool leases_check(void)
+/* In how many milliseconds to look again; 0: no lease is left. */
+static uint32_t leases_check(void)
 {
 	struct list *pos, *tmp;
 	struct sv_cq *cq;
 	uint32_t polls;
-	bool left;
+	uint32_t ms = 0;
 
 	lock_take(&lease_lock);
 	list_for_each_safe(pos, tmp, &leases) {
@@ -160,11 +160,13 @@ static bool leases_check(void)
 				      memory_order_relaxed);
 		sv_cq_rearm(cq);
 	}
-	left = !list_empty(&leases);
-	if (left && lease_ms < SV_LEASE_MAX_MS)
-		lease_ms *= 2;
+	if (!list_empty(&leases)) {
+		if (lease_ms < SV_LEASE_MAX_MS)
+			lease_ms *= 2;
+		ms = lease_ms;
+	}
 	lock_drop(&lease_lock);
-	return left;
+	return ms;
 }
 
 /* ---- deadlines ---- */
@@ -233,19 +235,19 @@ static void timer_fired(void *arg, uint32_t events)
 	struct sv_link *link;
 	uint64_t now_ns, due_ns, count;
 	struct list *pos;
-	bool left;
+	uint32_t left_ms;
 
 	if (read((intptr_t)arg, &count, sizeof(count)) != sizeof(count))
 		return;
 	lock_take(&timer_lock);
 	timer_due_ns = 0;
 	lock_drop(&timer_lock);
-	left = leases_check();
+	left_ms = leases_check();
 	now_ns = sv_now_ns();
 	deadlines_check(now_ns);
 
 	lock_take(&timer_lock);
-	due_ns = left ? now_ns + lease_ms * 1000000ull : 0;
+	due_ns = left_ms ? now_ns + left_ms * 1000000ull : 0;
 	list_for_each(pos, &deadlines) {
 		link = list_entry(pos, struct sv_link, deadline_node);
 		if (!due_ns || link->deadline_ns < due_ns)

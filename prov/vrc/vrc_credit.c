@@ -172,7 +172,7 @@ void vrc_credit_offer(struct vrc_ep *ep, struct vrc_peer *self)
 }
 
 /* False if the peer has not written one yet, or is about to. */
-static bool read_word(const struct vrc_credit *credit, uint32_t *posted)
+static __device_written bool read_word(const struct vrc_credit *credit, uint32_t *posted)
 {
 	const volatile struct word *in = &credit->shared->in;
 	__be32 value = in->posted;
