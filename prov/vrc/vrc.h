@@ -51,6 +51,8 @@ enum {
 	VRC_CQ_BATCH = 16,
 	/* How long a closing or broken queue pair may take to flush. */
 	VRC_FLUSH_TIMEOUT_MS = 1000,
+	/* How long acknowledgements may come after the peer's goodbye. */
+	VRC_LINGER_MS = 20,
 	VRC_ADDR_TIMEOUT_MS = 2000,
 	VRC_ROUTE_TIMEOUT_MS = 2000,
 	/* Work requests of our own that a send queue holds besides those of
@@ -240,6 +242,8 @@ struct vrc_cm {
 	bool passive;
 	bool dead;   /* passive: the peer gave up before fi_accept */
 	bool broken; /* the queue pair broke before ESTABLISHED was read */
+	struct list linger_node; /* eq->lingering: flushed at linger_ms */
+	uint64_t linger_ms;
 	struct vrc_peer peer;
 };
 
@@ -376,6 +380,7 @@ struct vrc_eq {
 	struct vrc_eq_event *last_error;
 	struct list connreqs;	/* requests that no endpoint has taken */
 	struct list credit_eps;	/* connected with credits */
+	struct list lingering;	/* vrc_ep by cm.linger_node */
 	unsigned int first_chan; /* the channels take turns */
 	int epoll_fd;
 	int signal_fd;		/* eventfd: counts as readable while queued */
@@ -548,7 +553,7 @@ void vrc_eq_forget(struct vrc_eq *eq, const struct fid *fid);
  * handled when the queue is read. */
 int vrc_eq_thread_start(struct vrc_eq *eq);
 void vrc_eq_thread_stop(struct vrc_eq *eq);
-/* Calls vrc_credit_tick a little later. Takes no lock. */
+/* vrc_cm_tick and vrc_credit_tick are called a little later. Takes no lock. */
 void vrc_eq_tick(struct vrc_eq *eq);
 
 /* vrc_cm.c */
@@ -565,6 +570,8 @@ void vrc_cm_fini(struct vrc_ep *ep);
 /* The queue pair broke: one FI_SHUTDOWN, and the peer is told. Takes eq->lock,
  * may be called with a cq->lock held, any number of times. */
 void vrc_cm_broken(struct vrc_ep *ep);
+/* A while after vrc_eq_tick: what lingers may be due. Caller holds eq->lock. */
+void vrc_cm_tick(struct vrc_eq *eq);
 /* One rdma_cm event off eq's channel; acks it. Caller holds eq->lock. */
 void vrc_cm_event(struct vrc_eq *eq, const struct vrc_verbs_ops *ops,
 		  struct rdma_cm_event *event);

@@ -88,6 +88,7 @@ static int take_handle(struct vrc_ep *ep, struct fid *handle)
 
 int vrc_cm_init(struct vrc_ep *ep, const struct fi_info *info)
 {
+	list_init(&ep->cm.linger_node);
 	if (info->src_addr)
 		vrc_sockaddr_set(&ep->cm.src, info->src_addr);
 	if (info->dest_addr)
@@ -246,6 +247,7 @@ void vrc_cm_fini(struct vrc_ep *ep)
 		ep->cm.id = NULL;
 	}
 	if (ep->eq) {
+		list_del(&ep->cm.linger_node);
 		vrc_credit_stop(ep);
 		vrc_eq_forget(ep->eq, &ep->fid.fid);
 	}
@@ -259,7 +261,7 @@ void vrc_cm_broken(struct vrc_ep *ep)
 	case VRC_EP_CONNECTED:
 		vrc_dbg(EP_CTRL, "ep 0x%x: the queue pair broke\n",
 			ep->qp->qp_num);
-		vrc_cm_down(ep);
+		vrc_cm_down(ep, false);
 		break;
 	case VRC_EP_CONNECTING:
 	case VRC_EP_ACCEPTING:
@@ -513,7 +515,7 @@ static int ep_shutdown(struct fid_ep *fid, uint64_t flags)
 	case VRC_EP_CONNECTING:
 	case VRC_EP_ACCEPTING:
 	case VRC_EP_CONNECTED:
-		vrc_cm_down(ep);
+		vrc_cm_down(ep, false);
 		break;
 	case VRC_EP_SHUTDOWN:
 		break;

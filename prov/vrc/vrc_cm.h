@@ -33,9 +33,9 @@ const char *vrc_cm_status_str(int status);
 /* The connection failed before it was up: flush, and one error event. err is
  * a positive FI_E*. Caller holds eq->lock. */
 void vrc_cm_fail(struct vrc_ep *ep, int err, const struct vrc_cm_note *note);
-/* The connection is over: flush, tell the peer, one FI_SHUTDOWN. Caller holds
- * eq->lock. */
-void vrc_cm_down(struct vrc_ep *ep);
+/* The connection is over: flush, tell the peer, one FI_SHUTDOWN. by_peer: the
+ * peer ended it, in good order. Caller holds eq->lock. */
+void vrc_cm_down(struct vrc_ep *ep, bool by_peer);
 
 /* vrc_cm_id.c */
 /* Family, port, address and scope only: a plain address that compares equal

@@ -107,11 +107,45 @@ void vrc_cm_fail(struct vrc_ep *ep, int err, const struct vrc_cm_note *note)
 			note->data.data, note->data.len);
 }
 
-void vrc_cm_down(struct vrc_ep *ep)
+/*
+ * The peer's goodbye may overtake the acknowledgements of our last sends, which
+ * it has received: they travel by different ways. So these get a moment before
+ * the queue pair is flushed. On iWARP all goes by one stream.
+ */
+static bool linger(struct vrc_ep *ep)
+{
+	if (ep->domain->dev->is_iwarp ||
+	    atomic_load(&ep->tx.head) == atomic_load(&ep->tx.tail))
+		return false;
+	ep->cm.linger_ms = vrc_now_ms() + VRC_LINGER_MS;
+	list_add_tail(&ep->eq->lingering, &ep->cm.linger_node);
+	vrc_eq_tick(ep->eq);
+	return true;
+}
+
+void vrc_cm_tick(struct vrc_eq *eq)
+{
+	struct list *pos, *tmp;
+	struct vrc_ep *ep;
+
+	lock_assert_held(&eq->lock);
+	list_for_each_safe(pos, tmp, &eq->lingering) {
+		ep = list_entry(pos, struct vrc_ep, cm.linger_node);
+		if (vrc_now_ms() < ep->cm.linger_ms)
+			continue;
+		list_del(pos);
+		vrc_qp_error(ep);
+	}
+	if (!list_empty(&eq->lingering))
+		vrc_eq_tick(eq);
+}
+
+void vrc_cm_down(struct vrc_ep *ep, bool by_peer)
 {
 	lock_assert_held(&ep->eq->lock);
 	ep_set_state(ep, VRC_EP_SHUTDOWN);
-	vrc_qp_error(ep);
+	if (!by_peer || !linger(ep))
+		vrc_qp_error(ep);
 	/* Also the answer to the peer's, which has no other. It fails if the
 	 * connection is gone altogether, and then nothing is lost. */
 	ep->domain->ops->disconnect(ep->cm.id);
@@ -189,7 +223,7 @@ static void connected(struct vrc_ep *ep, const struct vrc_cm_note *note)
 	vrc_eq_post_cm(ep->eq, FI_CONNECTED, &ep->fid.fid, NULL,
 		       note->data.data, cm->passive ? 0 : note->data.len);
 	if (cm->broken)
-		vrc_cm_down(ep);
+		vrc_cm_down(ep, false);
 }
 
 static void connect_response(struct vrc_ep *ep, struct vrc_cm_note *note)
@@ -295,7 +329,7 @@ static void down(struct vrc_ep *ep, struct vrc_cm_note *note)
 {
 	vrc_dbg(EP_CTRL, "ep 0x%x: the peer hung up (%s)\n", ep_num(ep),
 		event_name(ep, note));
-	vrc_cm_down(ep);
+	vrc_cm_down(ep, true);
 }
 
 /* The peer still waits for an answer that nobody else gives. */
@@ -314,7 +348,7 @@ static void device_removed(struct vrc_ep *ep, struct vrc_cm_note *note)
 	vrc_warn(EP_CTRL, "ep 0x%x: device %s was removed\n", ep_num(ep),
 		 ep->domain->dev->name);
 	if (ep_state(ep) == VRC_EP_CONNECTED) {
-		vrc_cm_down(ep);
+		vrc_cm_down(ep, false);
 	} else if (ep_state(ep) > VRC_EP_ENABLED) {
 		note->status = -FI_ENODEV;
 		vrc_cm_fail(ep, FI_ENODEV, note);

@@ -192,8 +192,10 @@ static void progress(struct vrc_eq *eq, bool all)
 			progress_chan(eq, c, all);
 	}
 	eq->first_chan++;
-	if (eq->cm_epoll_fd < 0 && atomic_exchange(&eq->tick_due, false))
+	if (eq->cm_epoll_fd < 0 && atomic_exchange(&eq->tick_due, false)) {
+		vrc_cm_tick(eq);
 		vrc_credit_tick(eq);
+	}
 }
 
 void vrc_eq_progress(struct vrc_eq *eq)
@@ -593,6 +595,7 @@ int vrc_eq_open(struct fid_fabric *fabric_fid, struct fi_eq_attr *attr,
 	list_init(&eq->errors);
 	list_init(&eq->connreqs);
 	list_init(&eq->credit_eps);
+	list_init(&eq->lingering);
 	eq->cm_epoll_fd = -1;
 	eq->fabric = fabric;
 	atomic_fetch_add(&fabric->ref, 1);

@@ -609,6 +609,31 @@ CLEAN_TEST(cm, shutdown_from_both_sides)
 }
 
 /* Giving up while the peer is about to answer: it is told. */
+/* The peer's goodbye may overtake its acknowledgements: with sends out, the
+ * queue pair lives on for a moment. One that is closed meanwhile is gone. */
+CLEAN_TEST(cm, acknowledgements_may_follow)
+{
+	for (int closed = 0; closed < 2; closed++) {
+		struct vrc_ep *ep = connected(closed);
+		int errors = fake.calls[FAKE_QP_ERROR];
+		uint64_t start = vrc_now_ms();
+
+		atomic_store(&ep->tx.head, 1);
+		event(ep, RDMA_CM_EVENT_DISCONNECTED);
+		cr_assert_eq(fake_read(eq, NULL), FI_SHUTDOWN);
+		cr_assert_eq(fake.calls[FAKE_QP_ERROR], errors);
+		while (!closed && fake.calls[FAKE_QP_ERROR] == errors) {
+			settle();
+			cr_assert_lt(vrc_now_ms() - start, 5000);
+		}
+		if (!closed)
+			cr_assert_geq(vrc_now_ms() - start, VRC_LINGER_MS);
+		atomic_store(&ep->tx.head, 0);
+		fake_ep_close(ep);
+		settle();
+	}
+}
+
 CLEAN_TEST(cm, shutdown_while_connecting)
 {
 	struct vrc_ep *ep = connect_sent();
