@@ -110,6 +110,10 @@ struct sv_dev {
 	int gid_cnt;
 };
 
+/* When the library is unloaded, after the engine has stopped (whose destructor
+ * has no number): what exists once per process is closed. */
+#define __sv_last __attribute__((destructor(200)))
+
 struct sv_ctx {
 	struct sv_dev *dev;
 	struct list node; /* contexts_lock in sv_core.c */
