@@ -534,11 +534,8 @@ int vrc_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr,
 		struct fid_eq **eq, void *context);
 /* fi_trywait: 0 if it is safe to wait, -FI_EAGAIN if there is an event. */
 int vrc_eq_trywait(struct vrc_eq *eq);
-/* Handles all connection events that wait in the kernel. Takes eq->lock. */
-void vrc_eq_progress(struct vrc_eq *eq);
-/* The event channel for that backend; NULL with errno set. Takes eq->lock. */
-struct rdma_event_channel *vrc_eq_channel(struct vrc_eq *eq,
-					  const struct vrc_verbs_ops *ops);
+/* No event and no error is queued. Caller holds eq->lock. */
+bool vrc_eq_is_empty(const struct vrc_eq *eq);
 /* Queue an event. Caller holds eq->lock. info and data are copied or taken as
  * documented in vrc_eq.c. Never fails loudly: -FI_ENOMEM is logged. */
 int vrc_eq_post_cm(struct vrc_eq *eq, uint32_t event, struct fid *fid,
@@ -547,6 +544,16 @@ int vrc_eq_post_err(struct vrc_eq *eq, struct fid *fid, int err,
 		    int prov_errno, const void *data, size_t len);
 /* Drop what is queued for a fid that is closing. Caller holds eq->lock. */
 void vrc_eq_forget(struct vrc_eq *eq, const struct fid *fid);
+
+/* vrc_eq_chan.c */
+/* The event channel for that backend; NULL with errno set. Takes eq->lock. */
+struct rdma_event_channel *vrc_eq_channel(struct vrc_eq *eq,
+					  const struct vrc_verbs_ops *ops);
+/* Handles connection events that wait in the kernel: until something is queued,
+ * or all there is. Caller holds eq->lock. */
+void vrc_eq_poll(struct vrc_eq *eq, bool all);
+/* All there is. Takes eq->lock. */
+void vrc_eq_progress(struct vrc_eq *eq);
 
 /* vrc_eq_thread.c */
 /* Starts the thread that handles connection events; without it they are

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The event queue: events and errors wait in two lists until they are read,
- * errors first. The rdma_cm event channels of its endpoints hang on it too; a
- * thread takes from them (vrc_eq_thread.c), and so does who reads and finds
- * nothing queued, which is faster when the reader polls.
+ * errors first. The rdma_cm event channels of its endpoints hang on it too
+ * (vrc_eq_chan.c).
  *
  * What to wait on is an epoll descriptor over an eventfd whose count is not
  * zero exactly while an event or an error is queued.
@@ -20,11 +19,6 @@
 
 #include "vrc_cm.h"
 
-enum {
-	/* Connection events handled in one go, so that no call is endless. */
-	PROGRESS_MAX = 1024,
-};
-
 struct vrc_eq_event {
 	struct list node;
 	struct fid *fid;      /* NULL: from fi_eq_write, not ours to follow */
@@ -38,7 +32,7 @@ struct vrc_eq_event {
 	_Alignas(8) uint8_t data[];
 };
 
-static bool is_empty(const struct vrc_eq *eq)
+bool vrc_eq_is_empty(const struct vrc_eq *eq)
 {
 	return list_empty(&eq->events) && list_empty(&eq->errors);
 }
@@ -63,7 +57,7 @@ static void signal_clear(struct vrc_eq *eq)
 
 static void queue(struct vrc_eq *eq, struct vrc_eq_event *ev)
 {
-	bool was_empty = is_empty(eq);
+	bool was_empty = vrc_eq_is_empty(eq);
 
 	list_add_tail(ev->err ? &eq->errors : &eq->events, &ev->node);
 	if (was_empty)
@@ -73,7 +67,7 @@ static void queue(struct vrc_eq *eq, struct vrc_eq_event *ev)
 static void dequeue(struct vrc_eq *eq, struct vrc_eq_event *ev)
 {
 	list_del(&ev->node);
-	if (is_empty(eq))
+	if (vrc_eq_is_empty(eq))
 		signal_clear(eq);
 }
 
@@ -166,46 +160,6 @@ void vrc_eq_forget(struct vrc_eq *eq, const struct fid *fid)
 }
 
 /* Caller holds eq->lock. */
-static void progress_chan(struct vrc_eq *eq, unsigned int i, bool all)
-{
-	const struct vrc_verbs_ops *ops = eq->chan[i].ops;
-	struct rdma_cm_event *event;
-
-	for (int n = 0; n < PROGRESS_MAX && (all || is_empty(eq)); n++) {
-		if (ops->get_cm_event(eq->chan[i].channel, &event)) {
-			if (errno != EAGAIN && errno != EWOULDBLOCK)
-				vrc_dbg(EQ, "eq: rdma_get_cm_event: %s\n",
-					strerror(errno));
-			return;
-		}
-		vrc_cm_event(eq, ops, event);
-	}
-}
-
-/* Until something is queued, or all there is. Caller holds eq->lock. */
-static void progress(struct vrc_eq *eq, bool all)
-{
-	for (unsigned int i = 0; i < ARRAY_SIZE(eq->chan); i++) {
-		unsigned int c = (eq->first_chan + i) % ARRAY_SIZE(eq->chan);
-
-		if (eq->chan[c].channel)
-			progress_chan(eq, c, all);
-	}
-	eq->first_chan++;
-	if (eq->cm_epoll_fd < 0 && atomic_exchange(&eq->tick_due, false)) {
-		vrc_cm_tick(eq);
-		vrc_credit_tick(eq);
-	}
-}
-
-void vrc_eq_progress(struct vrc_eq *eq)
-{
-	lock_take(&eq->lock);
-	progress(eq, true);
-	lock_drop(&eq->lock);
-}
-
-/* Caller holds eq->lock. */
 static ssize_t take_event(struct vrc_eq *eq, uint32_t *event, void *buf,
 			  size_t len, uint64_t flags)
 {
@@ -243,7 +197,7 @@ static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf,
 	if (!buf)
 		len = 0;
 	lock_take(&eq->lock);
-	progress(eq, false);
+	vrc_eq_poll(eq, false);
 	ret = take_event(eq, event, buf, len, flags);
 	lock_drop(&eq->lock);
 	return ret;
@@ -306,7 +260,7 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *entry,
 	if (!entry)
 		return -FI_EINVAL;
 	lock_take(&eq->lock);
-	progress(eq, false);
+	vrc_eq_poll(eq, false);
 	if (list_empty(&eq->errors))
 		goto out;
 	ev = list_entry(eq->errors.next, struct vrc_eq_event, node);
@@ -390,85 +344,10 @@ int vrc_eq_trywait(struct vrc_eq *eq)
 	if (eq->wait_obj == FI_WAIT_NONE)
 		return -FI_EINVAL;
 	lock_take(&eq->lock);
-	progress(eq, false);
-	ret = is_empty(eq) ? 0 : -FI_EAGAIN;
+	vrc_eq_poll(eq, false);
+	ret = vrc_eq_is_empty(eq) ? 0 : -FI_EAGAIN;
 	lock_drop(&eq->lock);
 	return ret;
-}
-
-/* Non-blocking, and what the thread waits on, or else the application. */
-static int channel_prepare(const struct vrc_eq *eq,
-			   struct rdma_event_channel *channel)
-{
-	struct epoll_event event = { .events = EPOLLIN };
-	int flags = fcntl(channel->fd, F_GETFL);
-
-	if (flags < 0 ||
-	    fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) < 0 ||
-	    fcntl(channel->fd, F_SETFD, FD_CLOEXEC) < 0)
-		return -1;
-	event.data.fd = channel->fd;
-	if (eq->cm_epoll_fd >= 0)
-		return epoll_ctl(eq->cm_epoll_fd, EPOLL_CTL_ADD, channel->fd,
-				 &event);
-	if (eq->epoll_fd < 0)
-		return 0;
-	return epoll_ctl(eq->epoll_fd, EPOLL_CTL_ADD, channel->fd, &event);
-}
-
-/* Caller holds eq->lock. */
-static struct rdma_event_channel *channel_make(struct vrc_eq *eq,
-					       unsigned int i,
-					       const struct vrc_verbs_ops *ops)
-{
-	struct rdma_event_channel *channel = ops->create_event_channel();
-	int err;
-
-	if (!channel) {
-		err = errno;
-		vrc_warn(EQ, "eq: %s: no rdma_cm event channel: %s\n",
-			 ops->name, strerror(err));
-		goto out;
-	}
-	/* If it cannot be had, reading the queue does its work. */
-	if (eq->cm_epoll_fd < 0)
-		vrc_eq_thread_start(eq);
-	if (channel_prepare(eq, channel)) {
-		err = errno;
-		vrc_warn(EQ, "eq: %s: rdma_cm event channel: %s\n",
-			 ops->name, strerror(err));
-		goto err_destroy_channel;
-	}
-	eq->chan[i].ops = ops;
-	eq->chan[i].channel = channel;
-	return channel;
-
-err_destroy_channel:
-	ops->destroy_event_channel(channel);
-out:
-	errno = err;
-	return NULL;
-}
-
-struct rdma_event_channel *vrc_eq_channel(struct vrc_eq *eq,
-					  const struct vrc_verbs_ops *ops)
-{
-	struct rdma_event_channel *channel = NULL;
-
-	lock_take(&eq->lock);
-	errno = ENOMEM;
-	for (unsigned int i = 0; i < ARRAY_SIZE(eq->chan); i++) {
-		if (eq->chan[i].ops == ops) {
-			channel = eq->chan[i].channel;
-			break;
-		}
-		if (!eq->chan[i].ops) {
-			channel = channel_make(eq, i, ops);
-			break;
-		}
-	}
-	lock_drop(&eq->lock);
-	return channel;
 }
 
 static void wait_fini(struct vrc_eq *eq)
