@@ -507,7 +507,7 @@ void sv_qp_drained(struct sv_qp *qp);
 void sv_qp_drop_link(struct sv_qp *qp, struct sv_link *link);
 
 /*
- * sv_link.c. quiesce: no peer is copying to or from the region with this key
+ * sv_link_down.c. quiesce: no peer is copying to or from the region with this key
  * any more, or the time is over. close: undoes attach; the link is on no CQ,
  * and qp->link no longer leads to it.
  */

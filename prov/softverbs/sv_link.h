@@ -207,6 +207,13 @@ struct sv_link {
 
 extern const struct sv_link_ops sv_shm_link_ops; /* sv_link.c */
 
+/* sv_link_down.c */
+/* The link stands: sv_link_quiesce() knows it until sv_link_close(). */
+void sv_link_attached(struct sv_link *link);
+/* Waits until the peer is not copying (value 0: at all; SV_BUSY_PULL: out of
+ * our buffers). All waits of one link together are bounded by a second. */
+void sv_link_wait_copies(struct sv_link *link, uint32_t value);
+
 /*
  * A full fence. ThreadSanitizer does not know fences, but it knows this.
  */
