@@ -423,7 +423,7 @@ static int parse_names(int argc, char **argv)
 int run_cases(int argc, char **argv, const struct test_case *cases)
 {
 	int names = parse_names(argc, argv);
-	long timeout = env_long("VRC_TEST_TIMEOUT", 30);
+	long timeout = env_long("VRC_TEST_TIMEOUT", 120);
 	uint64_t start = now_us();
 	int count[3] = { 0, 0, 0 }; /* passed, failed, skipped */
 
