@@ -4,6 +4,9 @@
  * with "try again", nothing crashes, and the object is none the worse.
  * Cases 102, 104, 105.
  */
+#include <limits.h>
+#include <sys/socket.h>
+
 #include "common.h"
 
 static struct end srv;
@@ -427,6 +430,14 @@ static int bad_flags(void)
 }
 
 /* Opening things from the wrong description. */
+/* fi_endpoint refuses info with that field changed. */
+#define REFUSES(field, value)                                                 \
+	do {                                                                  \
+		info->field = value;                                          \
+		ASSERT_REFUSED(fi_endpoint(cli.domain, info, &ep, NULL));     \
+		info->field = cli.info->field;                                \
+	} while (0)
+
 static int wrong_info(void)
 {
 	struct fid_domain *domain;
@@ -443,12 +454,27 @@ static int wrong_info(void)
 	ASSERT_REFUSED(fi_endpoint(cli.domain, info, &ep, NULL));
 	info->ep_attr->type = FI_EP_MSG;
 	if (is_vrc()) {
-		info->tx_attr->size = SIZE_MAX;
-		ASSERT_REFUSED(fi_endpoint(cli.domain, info, &ep, NULL));
-		info->tx_attr->size = cli.info->tx_attr->size;
-		info->rx_attr->iov_limit = SIZE_MAX;
-		ASSERT_REFUSED(fi_endpoint(cli.domain, info, &ep, NULL));
-		info->rx_attr->iov_limit = cli.info->rx_attr->iov_limit;
+		REFUSES(tx_attr->size, SIZE_MAX);
+		REFUSES(tx_attr->size, 0);
+		REFUSES(rx_attr->size, SIZE_MAX);
+		REFUSES(rx_attr->iov_limit, SIZE_MAX);
+		REFUSES(tx_attr->iov_limit, 0);
+		REFUSES(tx_attr->rma_iov_limit, 2);
+		REFUSES(tx_attr->inject_size, SIZE_MAX);
+		/* What is longer than the device's would be cut. */
+		REFUSES(ep_attr->max_msg_size, SIZE_MAX);
+		REFUSES(ep_attr->max_msg_size,
+			cli.info->ep_attr->max_msg_size + 1);
+		REFUSES(ep_attr->rx_ctx_cnt, FI_SHARED_CONTEXT);
+		REFUSES(ep_attr->tx_ctx_cnt, 2);
+		REFUSES(tx_attr->op_flags, FI_DELIVERY_COMPLETE);
+		REFUSES(rx_attr->op_flags, FI_MULTI_RECV);
+		REFUSES(caps, cli.info->caps | FI_TAGGED);
+		ASSERT_OK(fi_endpoint(cli.domain, info, &ep, NULL));
+		ASSERT_OK(fi_close(&ep->fid));
+		info->domain_attr->threading = 99;
+		ASSERT_REFUSED(fi_domain(cli.fabric, info, &domain, NULL));
+		info->domain_attr->threading = cli.info->domain_attr->threading;
 		free(info->domain_attr->name);
 		info->domain_attr->name = strdup("no-such-domain");
 		ASSERT_REFUSED(fi_domain(cli.fabric, info, &domain, NULL));
@@ -459,6 +485,33 @@ static int wrong_info(void)
 	fi_freeinfo(info);
 	connect_pair(&srv, &cli);
 	close_pair(&srv, &cli);
+	return PASSED;
+}
+
+/* Where the man pages want a pointer or a size, and there is none. */
+static int no_pointer(void)
+{
+	struct setup how = { .cq_wait = FI_WAIT_FD };
+	uint16_t family = AF_INET;
+	size_t size = sizeof(size_t);
+
+	if (!is_vrc())
+		return only_vrc();
+	open_passive(&srv, &how);
+	make_ep(&srv, srv.info);
+	ASSERT_REFUSED(fi_control(&srv.cq->fid, FI_GETWAIT, NULL));
+	ASSERT_REFUSED(fi_control(&srv.cq->fid, FI_GETWAITOBJ, NULL));
+	ASSERT_REFUSED(fi_control(&srv.evq->eq->fid, FI_GETWAIT, NULL));
+	ASSERT_REFUSED(fi_getopt(&srv.ep->fid, FI_OPT_ENDPOINT,
+				 FI_OPT_CM_DATA_SIZE, NULL, &size));
+	ASSERT_REFUSED(fi_getopt(&srv.ep->fid, FI_OPT_ENDPOINT,
+				 FI_OPT_CM_DATA_SIZE, &size, NULL));
+	ASSERT_REFUSED(fi_setname(&srv.ep->fid, &family, 0));
+	ASSERT_REFUSED(fi_setname(&srv.ep->fid, &family, sizeof(family)));
+	ASSERT_REFUSED(fi_setname(&srv.ep->fid, NULL, 16));
+	ASSERT(fi_eq_strerror(srv.evq->eq, INT_MIN, NULL, NULL, 0));
+	ASSERT(fi_cq_strerror(srv.cq, INT_MIN, NULL, NULL, 0));
+	close_end(&srv);
 	return PASSED;
 }
 
@@ -530,7 +583,7 @@ int main(int argc, char **argv)
 		CASE(enable_unbound), CASE(bind_wrong), CASE(too_early),
 		CASE(iov_over_limit), CASE(huge_lengths),
 		CASE(over_max_msg_size), CASE(wrong_desc),
-		CASE(null_desc_array), CASE(bad_flags), CASE(wrong_info),
+		CASE(null_desc_array), CASE(bad_flags), CASE(wrong_info), CASE(no_pointer),
 		CASE(connect_nowhere), CASE(listen_wrong), CASE(close_busy),
 		{ NULL, NULL, 0 },
 	};

@@ -598,6 +598,11 @@ void vrc_connreq_free(struct vrc_connreq *req);
 int vrc_ep_open(struct fid_domain *domain, struct fi_info *info,
 		struct fid_ep **ep, void *context);
 
+/* vrc_ep_info.c */
+/* 0, or -FI_EINVAL and a warning that says what is wrong with info. */
+int vrc_ep_info_check(const struct vrc_dev *dev,
+		      const struct fi_info *info) __must_check;
+
 /* vrc_qp.c: an endpoint's queue pair. All return 0 or -FI_E*. */
 /* Makes the queue pair and brings it to INIT, so that receives can be posted.
  * ep->port_num is known. */

@@ -282,7 +282,8 @@ static int ep_setname(fid_t fid, void *addr, size_t addrlen)
 	union vrc_sockaddr src, old_src;
 	int ret;
 
-	if (!addr || addrlen < vrc_sockaddr_len(addr) ||
+	if (!addr || addrlen < sizeof(struct sockaddr) ||
+	    addrlen < vrc_sockaddr_len(addr) ||
 	    !vrc_sockaddr_set(&src, addr)) {
 		vrc_warn(EP_CTRL, "ep: fi_setname: not an IP address\n");
 		return -FI_EINVAL;

@@ -19,6 +19,8 @@
  * flushes, and reports once: an error if the connection never was up, else
  * FI_SHUTDOWN. Everything here runs under eq->lock.
  */
+#include <limits.h>
+
 #include "vrc_cm.h"
 
 static uint32_t ep_num(const struct vrc_ep *ep)
@@ -56,7 +58,7 @@ const char *vrc_cm_status_str(int status)
 	case 10: return "stale connection";
 	case 28: return "the peer's application refused";
 	default:
-		return status <= 0 ? fi_strerror(-status) :
+		return status <= 0 && status > INT_MIN ? fi_strerror(-status) :
 				     "refused by the peer's connection manager";
 	}
 }

@@ -88,11 +88,15 @@ static int cq_control(struct fid *fid, int command, void *arg)
 
 	switch (command) {
 	case FI_GETWAIT:
+		if (!arg)
+			return -FI_EINVAL;
 		if (!cq->channel)
 			return -FI_ENODATA;
 		*(int *)arg = cq->epoll_fd;
 		return 0;
 	case FI_GETWAITOBJ:
+		if (!arg)
+			return -FI_EINVAL;
 		*(enum fi_wait_obj *)arg =
 			cq->channel ? FI_WAIT_FD : FI_WAIT_NONE;
 		return 0;

@@ -136,6 +136,11 @@ int vrc_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info,
 		vrc_warn(DOMAIN, "fi_domain: no domain name in the info\n");
 		return -FI_EINVAL;
 	}
+	if (info->domain_attr->threading > FI_THREAD_ENDPOINT) {
+		vrc_warn(DOMAIN, "fi_domain: threading %d is not known\n",
+			 info->domain_attr->threading);
+		return -FI_EINVAL;
+	}
 	domain = calloc(1, sizeof(*domain));
 	if (!domain)
 		return -FI_ENOMEM;

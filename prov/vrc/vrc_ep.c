@@ -201,6 +201,8 @@ static int ep_getopt(fid_t fid, int level, int optname, void *optval,
 {
 	if (level != FI_OPT_ENDPOINT || optname != FI_OPT_CM_DATA_SIZE)
 		return -FI_ENOPROTOOPT;
+	if (!optval || !optlen)
+		return -FI_EINVAL;
 	if (*optlen < sizeof(size_t)) {
 		*optlen = sizeof(size_t);
 		return -FI_ETOOSMALL;
@@ -276,36 +278,6 @@ static uint8_t max_read_sge(const struct vrc_dev *dev)
 	return max < VRC_IOV_LIMIT ? (uint8_t)max : VRC_IOV_LIMIT;
 }
 
-static int info_check(const struct vrc_domain *domain,
-		      const struct fi_info *info)
-{
-	const struct ibv_device_attr *attr = &domain->dev->attr;
-	size_t max = (size_t)attr->max_qp_wr - VRC_CREDIT_WRITES;
-
-	if (!info || !info->ep_attr || !info->tx_attr || !info->rx_attr ||
-	    info->ep_attr->type != FI_EP_MSG) {
-		vrc_warn(EP_CTRL, "fi_endpoint: the info is not one of ours\n");
-		return -FI_EINVAL;
-	}
-	if (!info->tx_attr->size || info->tx_attr->size > max ||
-	    !info->rx_attr->size || info->rx_attr->size > max) {
-		vrc_warn(EP_CTRL, "fi_endpoint: tx size %zu, rx size %zu; %s "
-			 "takes 1 to %zu\n", info->tx_attr->size,
-			 info->rx_attr->size, domain->dev->name, max);
-		return -FI_EINVAL;
-	}
-	if (info->tx_attr->iov_limit > VRC_IOV_LIMIT ||
-	    info->rx_attr->iov_limit > VRC_IOV_LIMIT ||
-	    info->tx_attr->inject_size > 4096) {
-		vrc_warn(EP_CTRL, "fi_endpoint: iov limit %zu and %zu (at most "
-			 "%d), inject size %zu (at most 4096)\n",
-			 info->tx_attr->iov_limit, info->rx_attr->iov_limit,
-			 VRC_IOV_LIMIT, info->tx_attr->inject_size);
-		return -FI_EINVAL;
-	}
-	return 0;
-}
-
 int vrc_ep_open(struct fid_domain *domain_fid, struct fi_info *info,
 		struct fid_ep **out, void *context)
 {
@@ -313,7 +285,7 @@ int vrc_ep_open(struct fid_domain *domain_fid, struct fi_info *info,
 	struct vrc_ep *ep;
 	int ret;
 
-	ret = info_check(domain, info);
+	ret = vrc_ep_info_check(domain->dev, info);
 	if (ret)
 		return ret;
 	ep = aligned_alloc(CACHELINE, (sizeof(*ep) + CACHELINE - 1) &

@@ -44,8 +44,7 @@ static size_t positive(int value)
 	return value > 0 ? (size_t)value : 0;
 }
 
-/* Operations that a queue of the device can hold for the application. */
-static size_t max_queue(const struct vrc_dev *dev)
+size_t vrc_max_depth(const struct vrc_dev *dev)
 {
 	size_t max_wr = positive(dev->attr.max_qp_wr);
 
@@ -73,31 +72,35 @@ static void limits_ep(struct fi_ep_attr *attr, const struct vrc_dev *dev,
 	attr->rx_ctx_cnt = 1;
 }
 
+uint64_t vrc_tx_op_flags(const struct vrc_dev *dev)
+{
+	uint64_t flags = FI_INJECT | FI_COMPLETION | FI_INJECT_COMPLETE;
+
+	/* A completion is the peer's acknowledgement. An iWARP device may
+	 * complete when its own TCP has the data. */
+	return dev->is_iwarp ? flags : flags | FI_TRANSMIT_COMPLETE;
+}
+
 static void limits_tx_rx(struct fi_info *info, const struct vrc_dev *dev,
 			 uint32_t version)
 {
 	size_t iov_limit = min_size(VRC_IOV_LIMIT, positive(dev->attr.max_sge));
 
 	info->tx_attr->caps = VRC_TX_CAPS;
-	info->tx_attr->op_flags =
-		FI_INJECT | FI_COMPLETION | FI_INJECT_COMPLETE;
-	/* A completion is the peer's acknowledgement. An iWARP device may
-	 * complete when its own TCP has the data. */
-	if (!dev->is_iwarp)
-		info->tx_attr->op_flags |= FI_TRANSMIT_COMPLETE;
+	info->tx_attr->op_flags = vrc_tx_op_flags(dev);
 	info->tx_attr->msg_order = VRC_MSG_ORDER;
 	info->tx_attr->comp_order = comp_order(version);
 	info->tx_attr->inject_size =
 		min_size(VRC_INJECT_MAX, info->ep_attr->max_msg_size);
-	info->tx_attr->size = max_queue(dev);
+	info->tx_attr->size = vrc_max_depth(dev);
 	info->tx_attr->iov_limit = iov_limit;
 	info->tx_attr->rma_iov_limit = 1;
 
 	info->rx_attr->caps = VRC_RX_CAPS;
-	info->rx_attr->op_flags = FI_COMPLETION;
+	info->rx_attr->op_flags = VRC_RX_OP_FLAGS;
 	info->rx_attr->msg_order = VRC_MSG_ORDER;
 	info->rx_attr->comp_order = comp_order(version);
-	info->rx_attr->size = max_queue(dev);
+	info->rx_attr->size = vrc_max_depth(dev);
 	info->rx_attr->iov_limit = iov_limit;
 }
 

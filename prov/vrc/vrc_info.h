@@ -36,6 +36,7 @@ enum {
 #define VRC_TX_CAPS (FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE)
 #define VRC_RX_CAPS                                                            \
 	(FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define VRC_RX_OP_FLAGS FI_COMPLETION
 /* Reads and sends may overtake nothing; writes and sends may overtake an
  * earlier read, whose answer is still on its way (IBTA 10.8.3.3). */
 #define VRC_MSG_ORDER                                                          \
@@ -126,6 +127,10 @@ bool vrc_hints_mr(const struct fi_info *hints, uint32_t version,
  * addresses yet. NULL: out of memory. */
 struct fi_info *vrc_info_limits(const struct vrc_dev *dev,
 				const struct vrc_addr *addr, uint32_t version);
+/* Operations that a queue of the device can hold for the application. */
+size_t vrc_max_depth(const struct vrc_dev *dev);
+/* What may stand in tx_attr->op_flags. */
+uint64_t vrc_tx_op_flags(const struct vrc_dev *dev);
 /* Turns limits into the answer to hints, which have been checked. */
 void vrc_info_tailor(struct fi_info *info, const struct fi_info *hints,
 		     uint32_t version);

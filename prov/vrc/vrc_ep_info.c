@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Whether an endpoint can be what its info says. The info came from fi_getinfo,
+ * but programs change it before they call fi_endpoint.
+ */
+#include <inttypes.h>
+
+#include "vrc_info.h"
+
+static bool in_range(const char *name, size_t value, size_t min, size_t max)
+{
+	if (value >= min && value <= max)
+		return true;
+	vrc_warn(EP_CTRL, "fi_endpoint: %s is %zu; %zu to %zu are possible\n",
+		 name, value, min, max);
+	return false;
+}
+
+static bool no_more_than(const char *name, uint64_t value, uint64_t allowed)
+{
+	if (!(value & ~allowed))
+		return true;
+	vrc_warn(EP_CTRL, "fi_endpoint: %s is 0x%" PRIx64 "; 0x%" PRIx64
+		 " of that cannot be had\n", name, value, value & ~allowed);
+	return false;
+}
+
+static size_t max_msg_size(const struct vrc_dev *dev)
+{
+	size_t max = 0;
+
+	for (int i = 0; i < dev->attr.phys_port_cnt; i++)
+		max = max_size(max, dev->ports[i].max_msg_sz);
+	return max;
+}
+
+static bool sizes_ok(const struct vrc_dev *dev, const struct fi_info *info)
+{
+	size_t depth = vrc_max_depth(dev);
+	size_t pieces = min_size(VRC_IOV_LIMIT, (size_t)dev->attr.max_sge);
+
+	return in_range("tx_attr->size", info->tx_attr->size, 1, depth) &&
+	       in_range("rx_attr->size", info->rx_attr->size, 1, depth) &&
+	       in_range("tx_attr->iov_limit", info->tx_attr->iov_limit, 1,
+			pieces) &&
+	       in_range("rx_attr->iov_limit", info->rx_attr->iov_limit, 1,
+			pieces) &&
+	       in_range("tx_attr->rma_iov_limit", info->tx_attr->rma_iov_limit,
+			0, 1) &&
+	       in_range("tx_attr->inject_size", info->tx_attr->inject_size, 0,
+			VRC_INJECT_MAX) &&
+	       in_range("ep_attr->max_msg_size", info->ep_attr->max_msg_size,
+			1, max_msg_size(dev));
+}
+
+static bool contexts_ok(const struct fi_ep_attr *attr)
+{
+	if (attr->tx_ctx_cnt == FI_SHARED_CONTEXT ||
+	    attr->rx_ctx_cnt == FI_SHARED_CONTEXT) {
+		vrc_warn(EP_CTRL, "fi_endpoint: shared contexts "
+			 "(FI_SHARED_CONTEXT) are not supported\n");
+		return false;
+	}
+	return in_range("ep_attr->tx_ctx_cnt", attr->tx_ctx_cnt, 0, 1) &&
+	       in_range("ep_attr->rx_ctx_cnt", attr->rx_ctx_cnt, 0, 1);
+}
+
+int vrc_ep_info_check(const struct vrc_dev *dev, const struct fi_info *info)
+{
+	if (!info || !info->ep_attr || !info->tx_attr || !info->rx_attr ||
+	    info->ep_attr->type != FI_EP_MSG) {
+		vrc_warn(EP_CTRL, "fi_endpoint: the info is not one of ours\n");
+		return -FI_EINVAL;
+	}
+	if (sizes_ok(dev, info) && contexts_ok(info->ep_attr) &&
+	    no_more_than("caps", info->caps,
+			 VRC_PRIMARY_CAPS | VRC_SECONDARY_CAPS) &&
+	    no_more_than("tx_attr->op_flags", info->tx_attr->op_flags,
+			 vrc_tx_op_flags(dev)) &&
+	    no_more_than("rx_attr->op_flags", info->rx_attr->op_flags,
+			 VRC_RX_OP_FLAGS))
+		return 0;
+	return -FI_EINVAL;
+}
