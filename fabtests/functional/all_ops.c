@@ -3,7 +3,7 @@
  * Every call that libfabric's headers offer on the objects of a connected
  * endpoint, once: what is not supported answers -FI_ENOSYS or another errno,
  * nothing jumps through a null pointer. Also looks at the tables themselves,
- * for programs reach them by inlines that do not check. Case 135.
+ * for programs reach them by inlines that do not check.
  */
 #include <rdma/fi_collective.h>
 

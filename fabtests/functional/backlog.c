@@ -2,7 +2,7 @@
 /*
  * Many requests while the server does not look: each attempt ends in exactly
  * one way, a backlog that was set is accepted, and the listener works
- * afterwards. Cases 17, 19.
+ * afterwards.
  */
 #include "common.h"
 

@@ -2,7 +2,6 @@
 /*
  * What a program gets wrong: each is refused with an errno that fits and never
  * with "try again", nothing crashes, and the object is none the worse.
- * Cases 102, 104, 105.
  */
 #include <limits.h>
 #include <sys/socket.h>

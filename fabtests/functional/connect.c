@@ -3,7 +3,6 @@
  * Connecting: private data of exact length both ways, addresses, IPv4 and
  * IPv6, who speaks first, receives posted early, a listener's port given to an
  * endpoint, crossing connections, what does not block.
- * Cases 6, 15, 21, 24, 25, 39.
  */
 #include <arpa/inet.h>
 

@@ -2,7 +2,7 @@
 /*
  * What a completion says, in each format: context, flags, length, data; of
  * sends, receives, reads, writes and remote writes with data; reading several
- * at once; errors out of band. See fi_cq(3). Cases 59, 62, 63.
+ * at once; errors out of band. See fi_cq(3).
  */
 #include "common.h"
 

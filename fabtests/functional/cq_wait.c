@@ -2,7 +2,7 @@
 /*
  * Waiting for completions: bounds are kept, a completion or fi_cq_signal ends
  * a wait at once, descriptors with fi_trywait neither spin nor miss a wake-up,
- * what cannot wait says so. Cases 66, 67, 69, 70, 145.
+ * what cannot wait says so.
  */
 #include <poll.h>
 #include <pthread.h>

@@ -2,7 +2,6 @@
 /*
  * fi_getinfo: hints are honoured, what cannot be is -FI_ENODATA, everything
  * returned can be opened. See fi_getinfo(3). Addresses are in getinfo_addr.c.
- * Cases 96, 101, 110, 125.
  */
 #include "common.h"
 

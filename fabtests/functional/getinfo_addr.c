@@ -2,7 +2,6 @@
 /*
  * fi_getinfo and addresses: node and service end up as source or destination,
  * formats are those asked for, what is not ours or no address is refused.
- * Cases 6, 7.
  */
 #include <arpa/inet.h>
 

@@ -2,7 +2,7 @@
 /*
  * Memory registration: every call, every combination of rights, keys and
  * descriptors, what must be refused, closing order. See fi_mr(3). What the
- * keys protect is in rma.c and rma_errors.c. Cases 83, 92.
+ * keys protect is in rma.c and rma_errors.c.
  */
 #include <sys/mman.h>
 

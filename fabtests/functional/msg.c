@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Messages: every send and receive call, sizes around every limit, immediate
- * data. The data is always verified. Stale immediate: VERBS 1.10 a. Cases 102,
- * 110. Messages that do not fit are in truncation.c.
+ * data. The data is always verified. Messages that do not fit are in
+ * truncation.c.
  */
 #include "common.h"
 

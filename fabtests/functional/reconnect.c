@@ -2,7 +2,7 @@
 /*
  * The same address again: a listener that was closed, or whose process was
  * killed, comes back on its port and is not taken for a duplicate; a client
- * that restarts is accepted while the server has not noticed. Cases 39, 51.
+ * that restarts is accepted while the server has not noticed.
  */
 #include <signal.h>
 

@@ -2,7 +2,7 @@
 /*
  * Connections that do not come about: refused with and without data, nobody
  * listening, the listener closed meanwhile. One error event each, and the
- * listener goes on. Cases 22, 37.
+ * listener goes on.
  */
 #include "common.h"
 

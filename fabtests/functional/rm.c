@@ -2,7 +2,6 @@
 /*
  * Resource management: a message that finds no receive waits for one, or is
  * held back until there is one. Neither is it lost, nor does the connection end.
- * Cases 72, 140.
  */
 #include "common.h"
 

@@ -2,7 +2,7 @@
 /*
  * Remote memory access that works: every read and write call, sizes, vectors,
  * inject, immediate data, ordering against messages, reads beyond the window.
- * What must not work is in rma_errors.c. Cases 83, 107, 108, 110.
+ * What must not work is in rma_errors.c.
  */
 #include <sys/mman.h>
 

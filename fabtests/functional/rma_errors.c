@@ -3,7 +3,7 @@
  * Remote memory access that must be refused: wrong keys, bounds and rights.
  * The completion names the operation; the connection ends with one
  * FI_SHUTDOWN at each side; what was queued behind flushes; a new connection
- * works. Cases 43, 44, 57, 63.
+ * works.
  */
 #include "common.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * FI_SELECTIVE_COMPLETION: only what asks for a completion gets one, the
- * queue still drains, errors are told regardless. Case 60.
+ * queue still drains, errors are told regardless.
  */
 #include "common.h"
 

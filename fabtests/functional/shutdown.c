@@ -2,7 +2,7 @@
 /*
  * The end of a connection: exactly one FI_SHUTDOWN whoever ends it, data sent
  * before it arrives, every posted operation completes exactly once, nothing
- * comes after fi_close. Cases 28, 29, 40, 57, 137, 138.
+ * comes after fi_close.
  */
 #include "common.h"
 

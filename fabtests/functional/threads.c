@@ -2,7 +2,7 @@
 /*
  * FI_THREAD_SAFE: threads on endpoints of their own and on one endpoint, one
  * completion queue read by all, data verified; opening and closing beside
- * traffic. Cases 34, 111.
+ * traffic.
  */
 #include <pthread.h>
 

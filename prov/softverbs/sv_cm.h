@@ -161,7 +161,8 @@ struct sv_id {
 };
 
 struct sv_conn {
-	struct list node;	/* sv_cm.conns */
+	struct list node;	/* sv_cm.conns, oldest first */
+	uint64_t since_ns;
 	struct sv_defer defer;
 	enum sv_conn_phase phase;
 	bool dead;

@@ -32,6 +32,7 @@ struct sv_conn *sv_conn_new(int sock, enum sv_conn_phase phase)
 	conn->phase = phase;
 	conn->passive = phase == SV_CONN_REQUEST;
 	conn->unix_sock = -1;
+	conn->since_ns = sv_now_ns();
 	sv_random(conn->token, sizeof(conn->token));
 	list_add_tail(&sv_cm.conns, &conn->node);
 	return conn;

@@ -10,8 +10,9 @@
  *	UP	ESTABLISHED
  *
  * What bounds a listener. Connections that have not yet sent their request are
- * few (SV_CM_MAX_HALF_OPEN) and short-lived (SV_CM_REQUEST_MS); further ones
- * wait in the kernel's queue. Requests queued and not fetched by the user are
+ * few (SV_CM_MAX_HALF_OPEN) and short-lived (SV_CM_REQUEST_MS); for a further one
+ * the oldest has to go, if it had its time to speak, else it waits in the kernel's
+ * queue: who says nothing keeps nobody out. Requests queued and not fetched by the user are
  * at most the backlog given to listen; further ones are rejected as rdma_cm
  * does, with status 28 and no data.
  */
@@ -28,6 +29,7 @@ enum {
 	TCP_BACKLOG = 4096,	/* the kernel cuts it to its own limit */
 	ACCEPTS_PER_EVENT = 32,
 	PAUSE_MS = 50,
+	SPEAK_MS = 200,		/* for a request, when others wait */
 };
 
 static void on_pause_over(void *arg)
@@ -70,13 +72,31 @@ static void take_socket(struct sv_id *listen, int sock)
 	sv_conn_set_timer(conn, SV_CM_REQUEST_MS);
 }
 
+/* Drops the oldest that has not sent its request; false if none is old enough. */
+static bool drop_silent(void)
+{
+	struct sv_conn *conn;
+	struct list *pos;
+
+	list_for_each(pos, &sv_cm.conns) {
+		conn = list_entry(pos, struct sv_conn, node);
+		if (!conn->listen)
+			continue;
+		if (sv_now_ns() - conn->since_ns < SPEAK_MS * 1000000ull)
+			return false;
+		sv_conn_close(conn);
+		return true;
+	}
+	return false;
+}
+
 static void listener_accept(struct sv_id *id)
 {
 	int sock;
 	int i;
 
 	for (i = 0; i < ACCEPTS_PER_EVENT; i++) {
-		if (sv_cm.half_open >= SV_CM_MAX_HALF_OPEN) {
+		if (sv_cm.half_open >= SV_CM_MAX_HALF_OPEN && !drop_silent()) {
 			listener_pause(id);
 			return;
 		}

@@ -54,7 +54,7 @@ const char *vrc_cm_status_str(int status)
 	case 1: return "no queue pair available at the peer";
 	case 3: return "no resources available at the peer";
 	case 4: return "the peer's connection manager timed out";
-	case 8: return "nobody listens on that port";
+	case 8: return "nobody listens on that port, or what does hung up";
 	case 10: return "stale connection";
 	case 28: return "the peer's application refused";
 	default:
@@ -395,7 +395,7 @@ static const struct {
 	{ RDMA_CM_EVENT_ESTABLISHED, CONNECTING | ACCEPTING, established },
 	{ RDMA_CM_EVENT_ESTABLISHED, SHUTDOWN, answer_disconnect },
 	{ RDMA_CM_EVENT_REJECTED, CONNECTING, refused },
-	{ RDMA_CM_EVENT_REJECTED, ACCEPTING, failed },
+	{ RDMA_CM_EVENT_REJECTED, ACCEPTING, aborted },
 	{ RDMA_CM_EVENT_REJECTED, CONNECTED, down },
 	{ RDMA_CM_EVENT_REJECTED, NEW, gave_up },
 	/* Not CONNECTED: it may be overtaken by what brought us there. */

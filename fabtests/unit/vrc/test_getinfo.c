@@ -411,7 +411,7 @@ CLEAN_TEST(getinfo, order)
 	refused("max_order_raw_size", "1073741825", "1073741824");
 }
 
-/* Case 101: inject_size is a promise, whatever the device inlines. */
+/* inject_size is a promise, whatever the device inlines. */
 CLEAN_TEST(getinfo, sizes_as_asked)
 {
 	hints->tx_attr->inject_size = 64;
@@ -484,7 +484,7 @@ CLEAN_TEST(getinfo, warns_once_per_hint)
 	cr_assert_eq(fake.warns, 1);
 }
 
-/* Case 125: nobody asked for vrc. */
+/* Nobody asked for vrc. */
 CLEAN_TEST(getinfo, unasked_never_warns)
 {
 	free(hints->fabric_attr->prov_name);

@@ -158,7 +158,7 @@ CLEAN_TEST(addr, softverbs_never)
 	cr_assert_eq(fake.infos, 0, "%s", fake.log);
 	says("FI_VRC_SOFTVERBS=never");
 	cr_assert_null(vrc_dev_get("softverbs0"));
-	/* Case 125: a line at most where nobody asked. */
+	/* A line at most where nobody asked. */
 	free(hints->fabric_attr->prov_name);
 	hints->fabric_attr->prov_name = NULL;
 	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
@@ -166,7 +166,6 @@ CLEAN_TEST(addr, softverbs_never)
 	cr_assert_eq(fake.infos, 1);
 }
 
-/* Cases 6 and 7. */
 CLEAN_TEST(addr, ip_without_device)
 {
 	fake_roce_host();
@@ -324,7 +323,6 @@ CLEAN_TEST(addr, garbage_addresses)
 	says("addr_format");
 }
 
-/* Case 120. */
 CLEAN_TEST(addr, two_devices)
 {
 	struct fake_device *second;
@@ -451,7 +449,7 @@ CLEAN_TEST(addr, devices_that_fail)
 	says("no rdma_cm");
 }
 
-/* Cases 3 and 10: a bond, and plain InfiniBand with its one GID. */
+/* A bond, and plain InfiniBand with its one GID. */
 CLEAN_TEST(addr, bond_and_ib)
 {
 	struct fake_device *bond = fake_add_roce("mlx5_bond_0");
@@ -482,7 +480,6 @@ CLEAN_TEST(addr, bond_and_ib)
 	cr_assert_str_eq(info->domain_attr->name, "mlx5_2");
 }
 
-/* Case 110. */
 CLEAN_TEST(addr, iwarp)
 {
 	struct fake_device *dev = fake_add_iwarp("siw0");
@@ -678,7 +675,6 @@ CLEAN_TEST(addr, address_string)
 		     -FI_ENODATA);
 }
 
-/* Case 14. */
 CLEAN_TEST(addr, gid_index_beyond_the_table)
 {
 	fake_roce_host();
@@ -705,7 +701,7 @@ CLEAN_TEST(addr, many_addresses)
 	says(", ...\n");
 }
 
-/* Case 92: the entry stays, and the limit is named. */
+/* The entry stays, and the limit is named. */
 CLEAN_TEST(addr, small_memlock)
 {
 	struct __user_cap_header_struct head = {
