@@ -41,3 +41,22 @@ packages_need() {
 	}
 	rm -f "$packages_log"
 }
+
+# source_tree BUILD: prints what to configure from. That is $src; but automake
+# refuses to build elsewhere from a tree that was built in itself, and then it is
+# a copy of the sources in BUILD.
+source_tree() {
+	[ -e "$src/config.status" ] || {
+		echo "$src"
+		return
+	}
+	git -C "$src" rev-parse --is-inside-work-tree >/dev/null 2>&1 || {
+		echo "$src was configured in itself: run make distclean there first" >&2
+		return 1
+	}
+	rm -rf "$1/source" && mkdir -p "$1/source" || return
+	(cd "$src" && git ls-files -z --cached --others --exclude-standard |
+		tar --null --ignore-failed-read -T - -cf -) |
+		tar -C "$1/source" -xf - || return
+	echo "$1/source"
+}
