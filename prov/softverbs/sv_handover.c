@@ -166,6 +166,9 @@ int sv_offer_recv(int sock, struct sv_offer *offer, int fds[SV_LINK_FDS])
 	    offer->magic == SV_OFFER_MAGIC && offer->version == SV_CTRL_VERSION)
 		return 0;
 	sv_fds_close(fds, cnt);
+	/* The kernel cuts off the descriptors that it finds no room for. */
+	if (msg.msg_flags & MSG_CTRUNC && cnt < SV_LINK_FDS)
+		return EMFILE;
 	return len ? EPROTO : ECONNRESET;
 }
 

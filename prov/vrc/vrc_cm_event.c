@@ -246,7 +246,9 @@ static void connect_response(struct vrc_ep *ep, struct vrc_cm_note *note)
 		return;
 	}
 	if (ops->establish(ep->cm.id)) {
-		fail_step(ep, note, "rdma_establish", -vrc_err(errno));
+		/* The id is good, so it is the peer that has gone since. */
+		fail_step(ep, note, "rdma_establish",
+			  errno == EINVAL ? FI_ECONNRESET : -vrc_err(errno));
 		return;
 	}
 	connected(ep, note);
