@@ -425,6 +425,10 @@ static int bad_flags(void)
 	ASSERT_REFUSED(fi_writemsg(cli.ep, &rma, FI_TRIGGER));
 	ASSERT_REFUSED(fi_writemsg(cli.ep, &rma, FI_COMMIT_COMPLETE));
 	ASSERT_REFUSED(fi_readmsg(cli.ep, &rma, FI_TRIGGER));
+	ASSERT_REFUSED(fi_sendmsg(cli.ep, &msg, 1ULL << 63));
+	ASSERT_REFUSED(fi_recvmsg(cli.ep, &msg, 1ULL << 63));
+	ASSERT_REFUSED(fi_writemsg(cli.ep, &rma, 1ULL << 63));
+	ASSERT_REFUSED(fi_readmsg(cli.ep, &rma, 1ULL << 63));
 	return close_all();
 }
 

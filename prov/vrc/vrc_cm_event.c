@@ -19,6 +19,7 @@
  * flushes, and reports once: an error if the connection never was up, else
  * FI_SHUTDOWN. Everything here runs under eq->lock.
  */
+#include <errno.h>
 #include <limits.h>
 
 #include "vrc_cm.h"
@@ -301,9 +302,11 @@ static void failed(struct vrc_ep *ep, struct vrc_cm_note *note)
 	int err = status_err(note, FI_ETIMEDOUT);
 
 	vrc_warn(EP_CTRL, "ep 0x%x: connection with %s on device %s failed: "
-		 "%s, %s\n", ep_num(ep),
+		 "%s, %s%s\n", ep_num(ep),
 		 vrc_sockaddr_str(&ep->cm.dst.sa, dst), ep->domain->dev->name,
-		 event_name(ep, note), vrc_cm_status_str(note->status));
+		 event_name(ep, note), vrc_cm_status_str(note->status),
+		 note->status == -EPERM && ep->domain->ops->is_softverbs ?
+			 "; softverbs connects processes of one user" : "");
 	vrc_cm_fail(ep, err, note);
 }
 

@@ -64,7 +64,7 @@ static __hot_inline ssize_t send_msg(struct fid_ep *fid,
 		.visible = !ep->tx_selective || (flags & FI_COMPLETION),
 	};
 
-	if (unlikely(flags & VRC_REFUSED_FLAGS))
+	if (unlikely(flags & ~VRC_TX_FLAGS))
 		return -FI_EBADFLAGS;
 	if (unlikely((flags & FI_REMOTE_CQ_DATA) && !ep->has_imm))
 		return -FI_EOPNOTSUPP;
@@ -107,7 +107,7 @@ static __hot_inline ssize_t recv_msg(struct fid_ep *fid,
 {
 	struct vrc_ep *ep = vrc_ep(fid);
 
-	if (unlikely(flags & VRC_REFUSED_FLAGS))
+	if (unlikely(flags & ~VRC_RX_FLAGS))
 		return -FI_EBADFLAGS;
 	return vrc_rx_post(ep, msg->msg_iov, msg->desc, msg->iov_count,
 			   msg->context,

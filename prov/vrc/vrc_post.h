@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The posting half of the hot path, shared by vrc_msg.c and vrc_rma.c. Every
- * body is inlined into two instances, with and without the lock, from which
- * fi_enable's ops tables choose; constants fold, so an instance holds only the
+ * body is inlined into two instances, with and without the lock, between which
+ * fi_endpoint chooses; constants fold, so an instance holds only the
  * branches of its own operation.
  */
 #ifndef VRC_POST_H
@@ -13,12 +13,14 @@
 
 #include "vrc.h"
 
-/* Completion levels and kinds of operation that an RC queue pair cannot give;
- * to carry them out as something less would be to lie. */
-#define VRC_REFUSED_FLAGS                                                 \
-	(FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | \
-	 FI_MULTI_RECV | FI_TRIGGER | FI_MULTICAST | FI_PEEK | FI_CLAIM | \
-	 FI_DISCARD)
+/* What an operation may be given. Completion levels and kinds of operation that
+ * an RC queue pair cannot give are not among it: to carry them out as something
+ * less would be to lie. */
+#define VRC_TX_FLAGS                                                      \
+	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE |                 \
+	 FI_TRANSMIT_COMPLETE | FI_FENCE | FI_MORE | FI_REMOTE_CQ_DATA |  \
+	 FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE)
+#define VRC_RX_FLAGS (FI_COMPLETION | FI_MORE | FI_MSG | FI_RECV)
 
 /* One operation, as the API calls describe it. */
 struct vrc_tx {

@@ -3,7 +3,9 @@
  * The provider's entry point and its parameters. fi_prov_ini is the only
  * symbol that the library exports.
  */
+#include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +31,22 @@ static void param_str(const char *name, char **value, const char *help)
 		*value = str;
 }
 
+/* libfabric turns what is too large for an int into another number. */
+static bool is_cut(const char *name)
+{
+	char var[64];
+	const char *text;
+	long value;
+
+	snprintf(var, sizeof(var), "FI_VRC_%s", name);
+	text = getenv(var);
+	if (!text)
+		return false;
+	errno = 0;
+	value = strtol(text, NULL, 0);
+	return errno || value < INT_MIN || value > INT_MAX;
+}
+
 /* A value out of range is refused by name and the default stays. */
 static void param_int(const char *name, int *value, int min, int max,
 		      const char *help)
@@ -41,7 +59,7 @@ static void param_int(const char *name, int *value, int min, int max,
 	ret = fi_param_get_int(&vrc_prov, name, &given);
 	if (ret == -FI_ENODATA)
 		return;
-	if (ret || given < min || given > max) {
+	if (ret || given < min || given > max || is_cut(name)) {
 		vrc_warn(CORE, "FI_VRC_%s: not a number from %d to %d; using %d\n",
 			 name, min, max, *value);
 		return;

@@ -133,7 +133,7 @@ static __hot_inline ssize_t rma_msg(struct fid_ep *fid, enum vrc_op op,
 	if (op == VRC_OP_READ)
 		rma.flags &= ~(FI_DELIVERY_COMPLETE | FI_INJECT |
 			       FI_REMOTE_CQ_DATA);
-	if (unlikely(rma.flags & VRC_REFUSED_FLAGS))
+	if (unlikely(rma.flags & ~VRC_TX_FLAGS))
 		return -FI_EBADFLAGS;
 	if (unlikely(msg->rma_iov_count != 1))
 		return -FI_EINVAL;

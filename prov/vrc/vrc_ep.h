@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The endpoint: its ledger (two rings of records, one per posted operation), its
+ * connection, its queue pair. Part of vrc.h, which includes it.
+ */
+#ifndef VRC_EP_H
+#define VRC_EP_H
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
+#include "vrc_verbs.h"
+
+/* A sockaddr of any family that rdma_cm takes. */
+union vrc_sockaddr {
+	struct sockaddr sa;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+	struct sockaddr_storage storage;
+};
+
+struct vrc_connreq;
+struct vrc_credit;
+struct vrc_cq;
+struct vrc_domain;
+struct vrc_eq;
+
+/* What a record in the ledger is about. */
+enum vrc_op {
+	VRC_OP_SEND,
+	VRC_OP_RECV,
+	VRC_OP_READ,
+	VRC_OP_WRITE,
+	/* Ours, never shown to the application, and in no ring. */
+	VRC_OP_CREDIT,
+	VRC_OP_CNT,
+};
+
+enum vrc_req_flags {
+	/* The application wants to see this one when it succeeds. */
+	VRC_REQ_VISIBLE = 1 << 0,
+	/* In an unordered ring: completed, while one before it has not. */
+	VRC_REQ_DONE = 1 << 1,
+	/* Not the last work request of an operation, which speaks for all. */
+	VRC_REQ_PART = 1 << 2,
+};
+
+/*
+ * One posted operation. A work request's wr_id is the address of its record.
+ * On an error the device leaves everything else in the work completion
+ * undefined, so all that is reported comes from here.
+ */
+struct vrc_req {
+	void *context;
+	struct vrc_ep *ep; /* set once, when the ring is made */
+	size_t len;
+	uint32_t slot; /* set once */
+	uint16_t op;   /* enum vrc_op */
+	uint16_t flags;
+};
+
+static_assert(sizeof(struct vrc_req) == 32, "two records to a cache line");
+
+/*
+ * A ring of records. head and tail run freely; the slot is index & mask. Work
+ * requests of one queue complete in order, so a completion retires every
+ * record before it; except on iWARP, where what follows a read may complete
+ * before it. There everything is signalled, and a record is retired when all
+ * before it are done.
+ */
+struct vrc_ring {
+	struct vrc_req *req;
+	uint32_t mask;
+	uint32_t size;	/* records that the application may have in flight */
+	struct ibv_mr **mrs; /* VRC_IOV_LIMIT a record; see vrc_local.c, or NULL */
+	uint32_t last_signal; /* head of the last signalled one */
+	bool unordered;
+	/* Written by posting only; read by others when a queue pair broke. */
+	_Atomic uint32_t head;
+	/* Written by the reader of the completion queue (release); read by
+	 * posting (acquire), so that a record is reused only when retired. */
+	_Alignas(CACHELINE) _Atomic uint32_t tail;
+};
+
+enum vrc_ep_state {
+	VRC_EP_IDLE,
+	VRC_EP_ENABLED,
+	VRC_EP_CONNECTING, /* fi_connect called */
+	VRC_EP_ACCEPTING,  /* fi_accept called */
+	VRC_EP_CONNECTED,
+	VRC_EP_SHUTDOWN,   /* FI_SHUTDOWN reported, or the connection failed */
+};
+
+/* Private data as it travels: see vrc_cmdata.h. */
+enum { VRC_CM_WIRE_SIZE = 56, VRC_CM_DATA_SIZE = 32 };
+
+enum { VRC_FEATURE_CREDITS = 1 << 0 };
+
+/* What vrc says of itself in the private data; all 0: not vrc. */
+struct vrc_peer {
+	uint8_t version;
+	uint16_t features;
+	uint32_t posted; /* these three: see vrc_credit.c */
+	uint32_t rkey;
+	uint64_t addr;
+};
+
+/* The endpoint's side of connection management; owned by vrc_cm.c. */
+struct vrc_cm {
+	struct rdma_cm_id *id;
+	struct vrc_connreq *connreq; /* taken from info->handle, until enable */
+	union vrc_sockaddr src;
+	union vrc_sockaddr dst;
+	struct rdma_conn_param param;
+	uint8_t wire[VRC_CM_WIRE_SIZE]; /* our private data */
+	bool passive;
+	bool dead;   /* passive: the peer gave up before fi_accept */
+	bool broken; /* the queue pair broke before ESTABLISHED was read */
+	struct list linger_node; /* eq->lingering: flushed at linger_ms */
+	uint64_t linger_ms;
+	struct vrc_peer peer;
+};
+
+/* What a send has to pass before it may be posted; see vrc_credit.c. */
+enum vrc_gate {
+	VRC_GATE_CREDITS = 1 << 0, /* the peer must have a receive posted */
+	VRC_GATE_FIRST = 1 << 1,   /* the peer must speak first */
+};
+
+struct vrc_ep {
+	struct fid_ep fid;
+	struct ibv_qp *qp;
+
+	struct vrc_ring tx; /* guarded by tx_lock; tail by tx_cq->lock */
+	struct vrc_ring rx; /* guarded by rx_lock; tail by rx_cq->lock */
+
+	/* 0 until the queue pair goes to ERR; then when what it did not flush
+	 * is completed from the ledger. vrc_now_ms(). */
+	_Atomic uint64_t flush_deadline_ms;
+	_Atomic int state;	/* enum vrc_ep_state; written under eq->lock */
+	_Atomic unsigned int gate; /* enum vrc_gate; 0 once connected: none */
+	struct vrc_credit *credit; /* vrc_credit.c; NULL: not offered */
+	bool tx_selective;	/* FI_SELECTIVE_COMPLETION on the bind */
+	bool rx_selective;
+	bool tx_visible;	/* calls without flags want a completion */
+	bool rx_visible;
+	bool has_imm;		/* the device carries immediate data */
+	bool local_reg;		/* descriptors are not needed, nor looked at */
+	uint8_t empty_sge_cnt;	/* pieces of a receive of no bytes: 1 on iWARP */
+	uint8_t max_read_sge;	/* pieces that a read may be scattered to */
+	uint32_t inline_size;	/* what the queue pair really inlines */
+	uint32_t inject_size;
+	uint64_t tx_op_flags;
+	uint64_t rx_op_flags;
+	size_t max_msg_size;
+	uint32_t desc_tag;
+	uint8_t *bounce;	/* tx slots of inject_size, when larger than inline */
+	uint32_t bounce_lkey;
+
+	struct lock tx_lock;
+	struct lock rx_lock;
+
+	/* Cold. */
+	struct vrc_domain *domain;
+	struct vrc_eq *eq;
+	struct vrc_cq *tx_cq;
+	struct vrc_cq *rx_cq;
+	struct fi_info *info;
+	struct ibv_mr *bounce_mr;
+	struct vrc_cm cm;
+	uint8_t port_num;
+	/* On tx_cq's and rx_cq's list of endpoints; guarded by that cq->lock. */
+	struct list tx_node;
+	struct list rx_node;
+	bool tx_settled;	/* past the deadline; guarded as tx_node is */
+	bool rx_settled;
+};
+
+#endif
