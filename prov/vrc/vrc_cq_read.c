@@ -127,7 +127,7 @@ static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
 	 * before the device gets to them (vrc_cq_expire). */
 	if (unlikely(atomic_load_explicit(&ep->flush_deadline_ms,
 					  memory_order_relaxed) &&
-		     behind >= ring->head - tail))
+		     req->flags & VRC_REQ_CANCELLED))
 		return false;
 	if (unlikely(wc->status != IBV_WC_SUCCESS)) {
 		visible = resolve_error(wc, req, comp);

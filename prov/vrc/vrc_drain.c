@@ -118,6 +118,13 @@ void vrc_cq_try_reap(struct vrc_cq *cq)
 	lock_drop(&cq->lock);
 }
 
+/* Whether i is a record that is in flight. tail may be past head for a moment:
+ * see struct vrc_ring. */
+static bool in_flight(const struct vrc_ring *ring, uint32_t i)
+{
+	return ring->req && (int32_t)(atomic_load(&ring->head) - i) > 0;
+}
+
 static bool is_owed(const struct vrc_req *req)
 {
 	return (req->flags & (VRC_REQ_VISIBLE | VRC_REQ_DONE)) ==
@@ -130,7 +137,7 @@ static bool ring_waits(const struct vrc_ring *ring)
 {
 	uint32_t i = atomic_load(&ring->tail);
 
-	for (; ring->req && i != ring->head; i++)
+	for (; in_flight(ring, i); i++)
 		if (is_owed(&ring->req[i & ring->mask]))
 			return true;
 	return false;
@@ -144,7 +151,7 @@ static int ring_cancel(struct vrc_cq *cq, struct vrc_ep *ep,
 	struct vrc_soft *soft;
 	uint32_t i;
 
-	for (i = atomic_load(&ring->tail); ring->req && i != ring->head; i++) {
+	for (i = atomic_load(&ring->tail); in_flight(ring, i); i++) {
 		req = &ring->req[i & ring->mask];
 		if (is_owed(req)) {
 			soft = malloc(sizeof(*soft));
@@ -160,6 +167,7 @@ static int ring_cancel(struct vrc_cq *cq, struct vrc_ep *ep,
 			};
 			list_add_tail(&cq->soft, &soft->node);
 		}
+		req->flags = VRC_REQ_CANCELLED;
 		if (ring->mrs)
 			vrc_local_release(ep, ring, i, i + 1);
 		atomic_store(&ring->tail, i + 1);

@@ -51,6 +51,8 @@ enum vrc_req_flags {
 	VRC_REQ_DONE = 1 << 1,
 	/* Not the last work request of an operation, which speaks for all. */
 	VRC_REQ_PART = 1 << 2,
+	/* Completed from the ledger; what the device says of it is late. */
+	VRC_REQ_CANCELLED = 1 << 3,
 };
 
 /*
@@ -83,7 +85,9 @@ struct vrc_ring {
 	struct ibv_mr **mrs; /* VRC_IOV_LIMIT a record; see vrc_local.c, or NULL */
 	uint32_t last_signal; /* head of the last signalled one */
 	bool unordered;
-	/* Written by posting only; read by others when a queue pair broke. */
+	/* Written by posting only, after the device has the work request: the
+	 * completion of a record may be read before head is past it. Read by
+	 * others when a queue pair broke. */
 	_Atomic uint32_t head;
 	/* Written by the reader of the completion queue (release); read by
 	 * posting (acquire), so that a record is reused only when retired. */
