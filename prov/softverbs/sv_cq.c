@@ -4,7 +4,8 @@
  * of links whose progress polling makes.
  *
  * A full ring is an error of the application's sizing: the completion is lost,
- * the CQ and, as each next makes progress, its QPs go to the error state.
+ * the CQ goes to the error state, and so does the QP that was to be told; others
+ * do when they next make progress.
  */
 #include "sv_link.h"
 
@@ -20,13 +21,17 @@ enum {
 
 /* ---- ring ---- */
 
-static __cold void cq_overrun(struct sv_cq *cq)
+/* Caller holds qp->lock; there is none for a completion of no QP. */
+static __cold void cq_overrun(struct sv_cq *cq, const struct sv_qp *qp)
 {
 	struct ibv_async_event event = {
 		.element.cq = &cq->cq,
 		.event_type = IBV_EVENT_CQ_ERR,
 	};
 
+	/* What completes as it is posted may leave nothing to progress with. */
+	if (qp && qp->link && qp->attr.qp_state != IBV_QPS_ERR)
+		sv_link_kick_self(qp->link);
 	if (atomic_exchange(&cq->overrun, true))
 		return;
 	sv_log("cq %p: overrun, %d entries", (void *)cq, cq->cq.cqe);
@@ -44,7 +49,7 @@ void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
 						 memory_order_relaxed) >
 		     cq->mask)) {
 		sv_lock_drop(&cq->lock);
-		cq_overrun(cq);
+		cq_overrun(cq, cqe->qp);
 		return;
 	}
 	cq->ring[prod & cq->mask] = *cqe;

@@ -691,6 +691,8 @@ Test(link, cq_overrun_kills_the_qp)
 	int i;
 
 	setup(&p, true, &(struct side_opts){ .cqe = 4 });
+	/* What connecting left to the engine is done: nothing else is. */
+	usleep(50000);
 	for (i = 0; i < 6; i++)
 		post(&p.a, (struct post){ .op = IBV_WR_RDMA_WRITE,
 					  .flags = IBV_SEND_SIGNALED });
