@@ -28,8 +28,15 @@ void peer_start(struct peer *p, int (*fn)(int sock, void *arg), void *arg)
 
 void peer_kill(struct peer *p, int sig)
 {
+	int status;
+
 	ASSERT(p->pid > 0);
 	ASSERT_OK(kill(p->pid, sig));
+	if (sig == SIGSTOP) {
+		/* It runs on for a while. */
+		ASSERT_EQ(waitpid(p->pid, &status, WUNTRACED), p->pid);
+		ASSERT(WIFSTOPPED(status));
+	}
 	if (sig == SIGKILL) {
 		ASSERT_EQ(waitpid(p->pid, NULL, 0), p->pid);
 		close(p->sock);
