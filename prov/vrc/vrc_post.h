@@ -72,7 +72,7 @@ static __hot_inline void vrc_ring_advance(struct vrc_ring *ring, bool signalled)
 
 static __hot_inline struct vrc_req *vrc_ring_next(struct vrc_ring *ring)
 {
-	/* Pairs with the release in ring_retire: the record is free. */
+	/* Pairs with the release of vrc_cq_read.c: the record is free. */
 	uint32_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
 	uint32_t head = vrc_ring_head(ring);
 
