@@ -173,6 +173,11 @@ bool sv_direct(struct sv_link *link, struct sv_swr *swr, size_t *budget,
 	uint64_t va;
 
 	*status = IBV_WC_SUCCESS;
+	if (!swr->offset && swr->opcode == IBV_WR_RDMA_READ &&
+	    !atomic_load(&link->peer->rd_depth)) {
+		*status = IBV_WC_REM_INV_REQ_ERR;
+		return true;
+	}
 	/* IBTA: of a message without bytes the key is not looked at. */
 	if (!swr->len)
 		return true;

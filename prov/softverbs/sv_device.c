@@ -297,7 +297,8 @@ int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_qp_rd_atom = SV_MAX_RD_ATOM,
 		.max_res_rd_atom = SV_MAX_RD_ATOM * SV_MAX_QP,
 		.max_qp_init_rd_atom = SV_MAX_RD_ATOM,
-		.atomic_cap = IBV_ATOMIC_NONE,
+		/* The CPU's own operations: no other agent sees them halfway. */
+		.atomic_cap = IBV_ATOMIC_GLOB,
 		.max_pkeys = 1,
 		.local_ca_ack_delay = 15,
 		.phys_port_cnt = 1,

@@ -229,9 +229,15 @@ struct sv_swr {
 	uint8_t flags; /* enum ibv_send_flags */
 	uint8_t state; /* enum sv_wr_state */
 	uint8_t status; /* enum ibv_wc_status, valid when DONE */
-	uint8_t mode; /* how the link sends it; the link's own */
+	uint8_t mode; /* enum sv_tx_mode; the link's own */
 	uint8_t consumes_recv;
 	struct ibv_sge sge[];
+};
+
+/* Behind the SGEs that a WR may have at most: see sv_sq_operands(). */
+struct sv_operands {
+	uint64_t compare_add;
+	uint64_t swap;
 };
 
 struct sv_rwr {
@@ -481,6 +487,7 @@ int sv_wq_init(struct sv_wq *wq, uint32_t max_wr, uint32_t max_sge,
 void sv_wq_fini(struct sv_wq *wq);
 void sv_wq_reset(struct sv_wq *wq);
 struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index);
+struct sv_operands *sv_sq_operands(struct sv_qp *qp, struct sv_swr *swr);
 struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index);
 struct sv_rwr *sv_rq_peek(struct sv_qp *qp);
 void sv_sq_complete(struct sv_qp *qp, enum ibv_wc_status status);

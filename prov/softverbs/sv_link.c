@@ -405,8 +405,8 @@ static void shm_progress(struct sv_link *link)
 	uint32_t fault;
 
 	sv_rx_drain(link);
-	if (unlikely(link->rd_busy))
-		sv_tx_read_resp(link);
+	if (unlikely(link->rd_cnt))
+		sv_resp_take(link);
 	sv_tx_acks(link);
 	if (unlikely(qp->sq.sent != sv_wq_posted(&qp->sq) ||
 		     link->rd_serving ||
@@ -416,7 +416,9 @@ static void shm_progress(struct sv_link *link)
 	fault = atomic_load_explicit(&link->own->fault, memory_order_relaxed);
 	if (unlikely(fault)) {
 		atomic_store(&link->own->fault, 0);
-		sv_qp_error(qp, IBV_EVENT_QP_ACCESS_ERR);
+		sv_qp_error(qp, fault == IBV_EVENT_QP_REQ_ERR ?
+					IBV_EVENT_QP_REQ_ERR :
+					IBV_EVENT_QP_ACCESS_ERR);
 	}
 	if (unlikely(cq_overrun(qp)))
 		sv_qp_error(qp, IBV_EVENT_QP_FATAL);
@@ -446,6 +448,7 @@ static void shm_publish(struct sv_link *link)
 	uint32_t state = seg_state[qp->attr.qp_state];
 
 	atomic_store(&link->own->access, qp->attr.qp_access_flags);
+	atomic_store(&link->own->rd_depth, qp->attr.max_dest_rd_atomic);
 	atomic_store_explicit(&link->rx_on, sv_link_receives(link),
 			      memory_order_relaxed);
 	atomic_store_explicit(&link->tx_on, state == SV_SEG_OPEN,

@@ -8,7 +8,8 @@
  *	header	static words, then one line per writer (see struct sv_seg)
  *	slots	ring of messages that the owner receives
  *	data	ring of bytes for messages too long for a slot
- *	resp	ring of bytes that answer the owner's reads (no CMA only)
+ *	resp	ring of bytes that answer the owner's atomics, and its reads if
+ *		there is no CMA
  *
  * A slot is published by storing the lap number in its seq word, so that the
  * receiver looks at one cache line only; it is given back, and acknowledged,
@@ -24,7 +25,7 @@
 #define SV_HELLO_MAGIC 0x316f6c6c65487653ull
 
 enum {
-	SV_LINK_VERSION = 1,
+	SV_LINK_VERSION = 2,
 	SV_SLOT_CNT = 128,
 	SV_SLOT_DATA = 96,
 	SV_EAGER_MAX = 8192, /* longer messages are pulled by the receiver */
@@ -40,6 +41,18 @@ enum sv_slot_op {
 	SV_OP_WRITE,
 	SV_OP_WRITTEN, /* immediate that follows a direct write */
 	SV_OP_READ,
+	SV_OP_CMP_SWP, /* data: struct sv_operands */
+	SV_OP_FETCH_ADD, /* the same */
+};
+
+/* How a send WR goes. */
+enum sv_tx_mode {
+	SV_TX_UNSET,
+	SV_TX_SLOT,
+	SV_TX_PULL,
+	SV_TX_PIECES,
+	SV_TX_DIRECT,
+	SV_TX_ASK, /* READ through the ring, atomic: waits for an answer */
 };
 
 enum sv_slot_flags {
@@ -59,7 +72,7 @@ struct sv_slot {
 	uint32_t len; /* payload bytes with this slot */
 	uint32_t pos; /* of the payload in the data ring */
 	union {
-		uint32_t rkey; /* WRITE, READ */
+		uint32_t rkey; /* WRITE, READ, atomics */
 		uint32_t total; /* message length: SEND, PULL, WRITTEN */
 	};
 	uint64_t raddr;
@@ -90,6 +103,7 @@ struct sv_seg {
 	_Alignas(CACHELINE) atomic_uint state; /* enum sv_seg_state */
 	atomic_uint access; /* qp_access_flags */
 	atomic_uint pull_ok; /* the owner can read its peer's memory */
+	atomic_uint rd_depth; /* max_dest_rd_atomic */
 
 	/* set by the owner, taken by the peer with the duty to ring */
 	_Alignas(CACHELINE) atomic_uint wake;
@@ -183,7 +197,7 @@ struct sv_link {
 	bool rx_stop; /* nothing of this peer is taken any more */
 	atomic_bool rx_on; /* a filled slot means work; for ring_work() */
 	atomic_bool tx_on; /* a moved head does */
-	bool rd_serving; /* a READ of the peer's is being answered */
+	bool rd_serving; /* an answer to the peer waits for room */
 	uint32_t rd_sent; /* READ being answered: bytes so far */
 	uint32_t rd_tail; /* what we have written to peer->resp_tail */
 
@@ -196,8 +210,8 @@ struct sv_link {
 	bool tx_stop; /* a failed WR waits for its turn to complete */
 	bool tx_rung; /* a slot or head is new for the peer since the last ring */
 	bool ack_rung; /* the same, head only */
-	bool rd_busy; /* a READ waits for its answer: index rd_wr */
-	uint32_t rd_wr;
+	uint32_t rd_cnt; /* WRs that wait for an answer */
+	uint32_t rd_wr; /* the oldest of them */
 	uint32_t rd_head; /* what own->resp_head says */
 	uint32_t data_end[SV_SLOT_CNT];
 
@@ -252,7 +266,6 @@ enum ibv_wc_status sv_pull(struct sv_link *link, const struct ibv_sge *from,
 /* sv_link_tx.c, sv_link_rx.c. Caller holds qp->lock. */
 void sv_tx_push(struct sv_link *link);
 void sv_tx_acks(struct sv_link *link);
-void sv_tx_read_resp(struct sv_link *link);
 void sv_rx_drain(struct sv_link *link);
 void sv_link_ring(struct sv_link *link);
 void sv_link_ring_hard(struct sv_link *link);
@@ -260,5 +273,14 @@ void sv_link_kick_self(struct sv_link *link);
 bool sv_link_peer_open(struct sv_link *link);
 bool sv_link_receives(struct sv_link *link);
 void sv_link_protocol_error(struct sv_link *link);
+
+/*
+ * sv_link_resp.c: the ring of answers. put: as many of len bytes as fit, or -1
+ * if the peer broke its rules; room: how many would. take: scatters what has
+ * come in to the WRs that wait for it. Caller holds qp->lock.
+ */
+int64_t sv_resp_room(struct sv_link *link);
+int64_t sv_resp_put(struct sv_link *link, const void *data, uint32_t len);
+void sv_resp_take(struct sv_link *link);
 
 #endif

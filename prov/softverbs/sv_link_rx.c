@@ -243,39 +243,82 @@ static enum rx rx_written(struct sv_link *link, const struct hdr *h)
 /* Answers a READ through the peer's resp ring, as far as there is room. */
 static enum rx rx_read(struct sv_link *link, const struct hdr *h)
 {
-	uint32_t used, off, len;
 	const char *from;
+	int64_t len;
 
 	if (link->rx_partial)
 		return rx_nonsense(link);
+	if (!link->qp->attr.max_dest_rd_atomic)
+		return rx_refuse(link, IBV_WC_REM_INV_REQ_ERR,
+				 IBV_EVENT_QP_REQ_ERR);
 	while (link->rd_sent < h->len) {
-		used = link->rd_tail -
-		       atomic_load_explicit(&link->peer->resp_head,
-					    memory_order_acquire);
-		if (used > SV_RESP_SIZE)
+		len = sv_resp_room(link);
+		if (len < 0)
 			return rx_nonsense(link);
-		off = link->rd_tail & (SV_RESP_SIZE - 1);
-		len = min_size(min_size(SV_RESP_SIZE - used,
-					SV_RESP_SIZE - off),
-			       h->len - link->rd_sent);
 		link->rd_serving = true;
 		if (!len)
 			return RX_WAIT;
+		len = min_size(len, h->len - link->rd_sent);
 		from = rx_target(link, IBV_ACCESS_REMOTE_READ, h->rkey,
 				 h->raddr + link->rd_sent, len);
 		if (!from)
 			return rx_refuse(link, IBV_WC_REM_ACCESS_ERR,
 					 IBV_EVENT_QP_ACCESS_ERR);
-		memcpy(link->peer->resp + off, from, len);
+		len = sv_resp_put(link, from, len);
+		if (len < 0)
+			return rx_nonsense(link);
 		link->rd_sent += len;
-		link->rd_tail += len;
-		link->tx_rung = true;
-		atomic_store_explicit(&link->peer->resp_tail, link->rd_tail,
-				      memory_order_release);
 	}
 	link->rd_sent = 0;
 	link->rd_serving = false;
 	return RX_NEXT;
+}
+
+/*
+ * One operation of the CPU's, so that it is atomic towards every other: those
+ * of other connections, processes, and of the program that owns the memory.
+ */
+static uint64_t atomic_run(uint8_t op, uint64_t *to,
+			   const struct sv_operands *arg)
+{
+	uint64_t old = arg->compare_add;
+
+	if (op == SV_OP_FETCH_ADD)
+		return __atomic_fetch_add(to, arg->compare_add,
+					  __ATOMIC_SEQ_CST);
+	/* Leaves what it found in old. */
+	__atomic_compare_exchange_n(to, &old, arg->swap, false,
+				    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	return old;
+}
+
+/* Done once or not at all: the answer's room comes first. */
+static enum rx rx_atomic(struct sv_link *link, const struct hdr *h)
+{
+	struct sv_operands arg;
+	int64_t room = sv_resp_room(link);
+	uint64_t old;
+	char *to;
+
+	if (link->rx_partial || h->len != sizeof(arg) ||
+	    h->flags & SV_SLOT_RING || room < 0)
+		return rx_nonsense(link);
+	if (!link->qp->attr.max_dest_rd_atomic || h->raddr % sizeof(old))
+		return rx_refuse(link, IBV_WC_REM_INV_REQ_ERR,
+				 IBV_EVENT_QP_REQ_ERR);
+	to = rx_target(link, IBV_ACCESS_REMOTE_ATOMIC, h->rkey, h->raddr,
+		       sizeof(old));
+	if (!to || (uintptr_t)to % sizeof(old))
+		return rx_refuse(link, IBV_WC_REM_ACCESS_ERR,
+				 IBV_EVENT_QP_ACCESS_ERR);
+	link->rd_serving = room < (int64_t)sizeof(old);
+	if (link->rd_serving)
+		return RX_WAIT;
+	memcpy(&arg, h->payload, sizeof(arg));
+	old = atomic_run(h->op, (uint64_t *)to, &arg);
+	return sv_resp_put(link, &old, sizeof(old)) == sizeof(old) ?
+		       RX_NEXT :
+		       rx_nonsense(link);
 }
 
 /* ---- the ring ---- */
@@ -324,6 +367,9 @@ static enum rx rx_one(struct sv_link *link, const struct sv_slot *slot)
 		return rx_written(link, &h);
 	case SV_OP_READ:
 		return rx_read(link, &h);
+	case SV_OP_CMP_SWP:
+	case SV_OP_FETCH_ADD:
+		return rx_atomic(link, &h);
 	default:
 		return rx_nonsense(link);
 	}

@@ -8,10 +8,12 @@
  *	WRITE, READ	copied here and now if we may touch the peer's memory
  *			(sv_cma.c), else through the ring, carried out there
  *	WRITE_WITH_IMM	a WRITE, then a WRITTEN slot
+ *	atomic		a slot; the peer carries it out and answers
  *
  * Order: WRs start in order and complete in order. A direct WRITE may pass
  * messages that the peer has not taken out of the ring yet only if receives
- * are posted for all of them; a READ never does, it must see what they wrote.
+ * are posted for all of them; a READ never does, it must see what they wrote,
+ * and no WRITE passes an atomic.
  */
 #include "sv_link.h"
 
@@ -23,15 +25,6 @@ enum push {
 	PUSH_DONE,
 	PUSH_FULL, /* the peer's head will move */
 	PUSH_WAIT, /* for something that does not show in the ring */
-};
-
-enum tx_mode {
-	MODE_UNSET,
-	MODE_SLOT,
-	MODE_PULL,
-	MODE_PIECES,
-	MODE_DIRECT,
-	MODE_ASK, /* READ through the ring */
 };
 
 /* ---- doorbell ---- */
@@ -159,9 +152,13 @@ static __cold void tx_fail(struct sv_link *link, enum ibv_wc_status status)
 
 	sv_log("qp %06x: send fails: %s", qp->qp.qp_num,
 	       sv_wc_status_str(status));
-	if (status == IBV_WC_REM_ACCESS_ERR && link->cma_ok) {
+	if (link->cma_ok && (status == IBV_WC_REM_ACCESS_ERR ||
+			     status == IBV_WC_REM_INV_REQ_ERR)) {
 		/* Its CPU took no part, so it must be told what happened. */
-		atomic_store(&link->peer->fault, IBV_EVENT_QP_ACCESS_ERR);
+		atomic_store(&link->peer->fault,
+			     status == IBV_WC_REM_ACCESS_ERR ?
+				     IBV_EVENT_QP_ACCESS_ERR :
+				     IBV_EVENT_QP_REQ_ERR);
 		sv_link_ring_hard(link);
 	}
 	sv_sq_complete(qp, status);
@@ -190,7 +187,7 @@ static bool tx_finished(struct sv_link *link, const struct sv_swr *swr)
 {
 	if (swr->state == SV_WR_DONE)
 		return true;
-	if (link->rd_busy && link->rd_wr == link->qp->sq.done)
+	if (link->rd_cnt && link->rd_wr == link->qp->sq.done)
 		return false;
 	return (int32_t)(atomic_load_explicit(&link->tx_acked,
 					      memory_order_relaxed) -
@@ -357,7 +354,7 @@ static bool may_pass(struct sv_link *link, const struct sv_swr *swr)
 	if (atomic_load_explicit(&link->tx_acked, memory_order_relaxed) ==
 	    link->tx_next)
 		return true;
-	if (swr->opcode == IBV_WR_RDMA_READ)
+	if (swr->opcode == IBV_WR_RDMA_READ || link->rd_cnt)
 		return false;
 	posted = atomic_load_explicit(&link->peer->rq_posted,
 				      memory_order_acquire);
@@ -406,72 +403,98 @@ static enum push push_direct(struct sv_link *link, struct sv_swr *swr,
 	return PUSH_DONE;
 }
 
+/* A READ, or an atomic with its operands. */
 static enum push push_ask(struct sv_link *link, struct sv_swr *swr)
 {
-	if (link->rd_busy)
+	struct sv_slot msg = {
+		.op = SV_OP_READ,
+		.flags = SV_SLOT_FIRST | SV_SLOT_LAST,
+		.len = swr->len,
+		.rkey = swr->rkey,
+		.raddr = swr->raddr,
+	};
+	uint32_t size = 0;
+
+	if (link->rd_cnt >= link->qp->attr.max_rd_atomic)
 		return PUSH_WAIT;
-	if (!push_header(link, (struct sv_slot){
-				       .op = SV_OP_READ,
-				       .flags = SV_SLOT_FIRST | SV_SLOT_LAST,
-				       .len = swr->len,
-				       .rkey = swr->rkey,
-				       .raddr = swr->raddr,
-			       }))
+	if (!tx_room(link, &msg, 0))
 		return PUSH_FULL;
-	link->rd_busy = swr->len != 0;
-	link->rd_wr = link->qp->sq.sent;
+	if (swr->opcode != IBV_WR_RDMA_READ) {
+		msg.op = swr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ?
+				 SV_OP_CMP_SWP :
+				 SV_OP_FETCH_ADD;
+		msg.len = size = sizeof(struct sv_operands);
+		memcpy(msg.data, sv_sq_operands(link->qp, swr), size);
+	}
+	tx_publish(link, &msg, size);
+	if (swr->len && link->rd_cnt++ == 0)
+		link->rd_wr = link->qp->sq.sent;
 	return push_sent(link, swr);
 }
 
-static enum tx_mode mode_pick(struct sv_link *link, const struct sv_swr *swr)
+static bool is_send(const struct sv_swr *swr)
 {
-	switch (swr->opcode) {
-	case IBV_WR_SEND:
-	case IBV_WR_SEND_WITH_IMM:
+	return swr->opcode == IBV_WR_SEND ||
+	       swr->opcode == IBV_WR_SEND_WITH_IMM;
+}
+
+static enum sv_tx_mode mode_pick(struct sv_link *link, const struct sv_swr *swr)
+{
+	if (is_send(swr)) {
 		if (swr->len <= SV_EAGER_MAX)
-			return MODE_SLOT;
+			return SV_TX_SLOT;
 		/* What it says of itself; a lie costs its own messages. */
-		return atomic_load(&link->peer->pull_ok) ? MODE_PULL :
-							   MODE_PIECES;
-	case IBV_WR_RDMA_READ:
-		return link->cma_ok ? MODE_DIRECT : MODE_ASK;
-	default:
-		return link->cma_ok ? MODE_DIRECT : MODE_PIECES;
+		return atomic_load(&link->peer->pull_ok) ? SV_TX_PULL :
+							   SV_TX_PIECES;
 	}
+	if (swr->opcode > IBV_WR_RDMA_READ)
+		return SV_TX_ASK;
+	if (link->cma_ok)
+		return SV_TX_DIRECT;
+	return swr->opcode == IBV_WR_RDMA_READ ? SV_TX_ASK : SV_TX_PIECES;
 }
 
 /* First look at a WR: how it goes, and whether its local side is in order. */
 static bool tx_begin(struct sv_link *link, struct sv_swr *swr)
 {
+	struct sv_qp *qp = link->qp;
+
 	swr->mode = mode_pick(link, swr);
-	if (swr->opcode == IBV_WR_RDMA_READ)
-		return sv_sges_ok(link->qp->pd, swr->sge, swr->num_sge,
+	if (unlikely(swr->opcode >= IBV_WR_RDMA_READ))
+		return qp->attr.max_rd_atomic &&
+		       sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
 				  IBV_ACCESS_LOCAL_WRITE);
-	return sv_swr_readable(link->qp, swr);
+	return sv_swr_readable(qp, swr);
+}
+
+/* One that is never allowed to ask would wait for ever. */
+static __cold enum push push_bad(struct sv_link *link, struct sv_swr *swr)
+{
+	bool may_ask = swr->opcode < IBV_WR_RDMA_READ ||
+		       link->qp->attr.max_rd_atomic;
+
+	return push_failed(link, swr, may_ask ? IBV_WC_LOC_PROT_ERR :
+						IBV_WC_LOC_QP_OP_ERR);
 }
 
 static enum push push_one(struct sv_link *link, struct sv_swr *swr,
 			  size_t *budget)
 {
-	if (swr->mode == MODE_UNSET) {
-		if (swr->flags & IBV_SEND_FENCE && link->rd_busy)
+	if (swr->mode == SV_TX_UNSET) {
+		if (swr->flags & IBV_SEND_FENCE && link->rd_cnt)
 			return PUSH_WAIT;
 		if (unlikely(!tx_begin(link, swr)))
-			return push_failed(link, swr, IBV_WC_LOC_PROT_ERR);
+			return push_bad(link, swr);
 	}
 	switch (swr->mode) {
-	case MODE_SLOT:
+	case SV_TX_SLOT:
 		return push_slot(link, swr);
-	case MODE_PULL:
+	case SV_TX_PULL:
 		return push_pull(link, swr);
-	case MODE_PIECES:
+	case SV_TX_PIECES:
 		return push_pieces(link, swr,
-				   swr->opcode == IBV_WR_SEND ||
-						   swr->opcode ==
-							   IBV_WR_SEND_WITH_IMM ?
-					   SV_OP_SEND :
-					   SV_OP_WRITE);
-	case MODE_ASK:
+				   is_send(swr) ? SV_OP_SEND : SV_OP_WRITE);
+	case SV_TX_ASK:
 		return push_ask(link, swr);
 	default:
 		return push_direct(link, swr, budget);
@@ -498,42 +521,12 @@ void sv_tx_push(struct sv_link *link)
 	}
 	if (direct)
 		sv_tx_acks(link);
-	if (unlikely(link->rd_busy || link->rd_serving ||
-		     (push == PUSH_FULL && swr->mode == MODE_PIECES)))
+	if (unlikely(link->rd_cnt || link->rd_serving ||
+		     (push == PUSH_FULL && swr->mode == SV_TX_PIECES)))
 		want_bell(link);
 	atomic_store_explicit(&link->attention,
 			      qp->attr.qp_state != IBV_QPS_ERR &&
-				      (push == PUSH_WAIT || link->rd_busy ||
+				      (push == PUSH_WAIT || link->rd_cnt ||
 				       link->rd_serving),
 			      memory_order_relaxed);
-}
-
-/* ---- answers to our reads ---- */
-
-void sv_tx_read_resp(struct sv_link *link)
-{
-	struct sv_swr *swr = sv_sq_slot(link->qp, link->rd_wr);
-	uint32_t tail = atomic_load_explicit(&link->own->resp_tail,
-					     memory_order_acquire);
-	uint32_t off, len;
-
-	if (tail - link->rd_head > SV_RESP_SIZE) {
-		sv_link_protocol_error(link);
-		return;
-	}
-	while (tail != link->rd_head && swr->offset < swr->len) {
-		off = link->rd_head & (SV_RESP_SIZE - 1);
-		len = min_size(min_size(tail - link->rd_head,
-					SV_RESP_SIZE - off),
-			       swr->len - swr->offset);
-		sv_sges_scatter(swr->sge, swr->offset, link->own->resp + off,
-				len);
-		swr->offset += len;
-		link->rd_head += len;
-		link->tx_rung = true;
-	}
-	atomic_store_explicit(&link->own->resp_head, link->rd_head,
-			      memory_order_release);
-	if (swr->offset == swr->len)
-		link->rd_busy = false;
 }

@@ -139,7 +139,8 @@ static int queues_init(struct sv_qp *qp)
 
 	err = sv_wq_init(&qp->sq, cap->max_send_wr, cap->max_send_sge,
 			 sizeof(struct sv_swr) +
-				 max_size(sges, cap->max_inline_data));
+				 max_size(sges + sizeof(struct sv_operands),
+					  cap->max_inline_data));
 	if (err)
 		return err;
 	err = sv_wq_init(&qp->rq, cap->max_recv_wr, cap->max_recv_sge,

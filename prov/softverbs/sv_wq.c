@@ -56,6 +56,11 @@ struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index)
 			(size_t)(index & qp->sq.mask) * qp->sq.stride);
 }
 
+struct sv_operands *sv_sq_operands(struct sv_qp *qp, struct sv_swr *swr)
+{
+	return (void *)&swr->sge[qp->sq.max_sge];
+}
+
 struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index)
 {
 	return (void *)(qp->rq.slots +
@@ -165,6 +170,10 @@ static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
 		return IBV_WC_RDMA_WRITE;
 	case IBV_WR_RDMA_READ:
 		return IBV_WC_RDMA_READ;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return IBV_WC_COMP_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return IBV_WC_FETCH_ADD;
 	default:
 		return IBV_WC_SEND;
 	}
@@ -237,18 +246,17 @@ void sv_flush(struct sv_qp *qp)
 
 /* ---- posting sends ---- */
 
-static bool opcode_known(enum ibv_wr_opcode opcode)
+/*
+ * Sends, writes and reads are numbered first: one comparison tells them from
+ * all that is rare.
+ */
+static bool opcode_is_rare(enum ibv_wr_opcode opcode)
 {
-	switch (opcode) {
-	case IBV_WR_SEND:
-	case IBV_WR_SEND_WITH_IMM:
-	case IBV_WR_RDMA_WRITE:
-	case IBV_WR_RDMA_WRITE_WITH_IMM:
-	case IBV_WR_RDMA_READ:
-		return true;
-	default:
-		return false;
-	}
+	static_assert(IBV_WR_RDMA_WRITE == 0 &&
+			      IBV_WR_RDMA_WRITE_WITH_IMM < IBV_WR_RDMA_READ &&
+			      IBV_WR_SEND_WITH_IMM < IBV_WR_RDMA_READ,
+		      "common ones first");
+	return (unsigned int)opcode > IBV_WR_RDMA_READ;
 }
 
 /* Copies the payload (inline) or the SGEs behind the WR. Positive errno. */
@@ -270,7 +278,7 @@ static int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
 		swr->num_sge = wr->num_sge;
 		return 0;
 	}
-	if (len > qp->cap.max_inline_data || wr->opcode == IBV_WR_RDMA_READ)
+	if (len > qp->cap.max_inline_data || wr->opcode >= IBV_WR_RDMA_READ)
 		return EINVAL;
 	for (i = 0; i < wr->num_sge; i++) {
 		memcpy(inl, (void *)(uintptr_t)wr->sg_list[i].addr,
@@ -281,6 +289,24 @@ static int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
 	return 0;
 }
 
+/* What is particular to an atomic; there is no other yet. Positive errno. */
+static __cold int swr_rare(struct sv_qp *qp, struct sv_swr *swr,
+			       const struct ibv_send_wr *wr)
+{
+	struct sv_operands *arg = sv_sq_operands(qp, swr);
+
+	if (wr->opcode != IBV_WR_ATOMIC_CMP_AND_SWP &&
+	    wr->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD)
+		return EOPNOTSUPP;
+	if (swr->len != sizeof(arg->swap))
+		return EINVAL;
+	swr->rkey = wr->wr.atomic.rkey;
+	arg->compare_add = wr->wr.atomic.compare_add;
+	arg->swap = wr->wr.atomic.swap;
+	swr->consumes_recv = false;
+	return 0;
+}
+
 /* Puts one WR into the queue. Positive errno. Caller holds qp->lock. */
 static int sq_add(struct sv_qp *qp, const struct ibv_send_wr *wr)
 {
@@ -288,8 +314,6 @@ static int sq_add(struct sv_qp *qp, const struct ibv_send_wr *wr)
 	struct sv_swr *swr = sv_sq_slot(qp, posted);
 	int err;
 
-	if (unlikely(!opcode_known(wr->opcode)))
-		return EOPNOTSUPP;
 	if (unlikely(wr->num_sge < 0 ||
 		     (uint32_t)wr->num_sge > qp->sq.max_sge))
 		return EINVAL;
@@ -311,6 +335,11 @@ static int sq_add(struct sv_qp *qp, const struct ibv_send_wr *wr)
 	swr->mode = 0;
 	swr->consumes_recv = wr->opcode != IBV_WR_RDMA_WRITE &&
 			     wr->opcode != IBV_WR_RDMA_READ;
+	if (unlikely(opcode_is_rare(wr->opcode))) {
+		err = swr_rare(qp, swr, wr);
+		if (err)
+			return err;
+	}
 	atomic_store_explicit(&qp->sq.posted, posted + 1, memory_order_relaxed);
 	return 0;
 }

@@ -39,6 +39,8 @@ struct side {
 	struct ibv_cq *rcq;
 	struct ibv_qp *qp;
 	int access;
+	uint8_t rd_out; /* max_rd_atomic */
+	uint8_t rd_in; /* max_dest_rd_atomic */
 };
 
 /* Prints what failed and where; a test program or Criterion test dies. */
@@ -66,7 +68,10 @@ static inline void side_open(struct side *s, const struct side_opts *opts)
 	s->access = o.access ? o.access :
 			       IBV_ACCESS_LOCAL_WRITE |
 				       IBV_ACCESS_REMOTE_WRITE |
-				       IBV_ACCESS_REMOTE_READ;
+				       IBV_ACCESS_REMOTE_READ |
+				       IBV_ACCESS_REMOTE_ATOMIC;
+	s->rd_out = 16;
+	s->rd_in = 16;
 	MUST((s->ctx = sv_open_device(list[0])));
 	sv_free_device_list(list);
 	MUST((s->pd = sv_alloc_pd(s->ctx)));
@@ -108,7 +113,7 @@ static inline int side_rtr(struct side *s, uint32_t dest_qpn)
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_4096,
 		.dest_qp_num = dest_qpn,
-		.max_dest_rd_atomic = 16,
+		.max_dest_rd_atomic = s->rd_in,
 		.min_rnr_timer = 12,
 		.ah_attr = { .is_global = 1, .port_num = 1 },
 	};
@@ -127,7 +132,7 @@ static inline int side_rts(struct side *s)
 		.timeout = 10,
 		.retry_cnt = 7,
 		.rnr_retry = 7,
-		.max_rd_atomic = 16,
+		.max_rd_atomic = s->rd_out,
 	};
 
 	return sv_modify_qp(s->qp, &attr,
@@ -285,7 +290,8 @@ static inline struct ibv_mr *side_reg(struct side *s, void *buf, size_t len)
 	struct ibv_mr *mr = sv_reg_mr(s->pd, buf, len,
 				      IBV_ACCESS_LOCAL_WRITE |
 					      IBV_ACCESS_REMOTE_WRITE |
-					      IBV_ACCESS_REMOTE_READ);
+					      IBV_ACCESS_REMOTE_READ |
+					      IBV_ACCESS_REMOTE_ATOMIC);
 
 	MUST(mr);
 	return mr;
@@ -319,6 +325,8 @@ struct post {
 	uint64_t raddr;
 	uint32_t rkey;
 	uint32_t imm;
+	uint64_t compare_add; /* atomics */
+	uint64_t swap;
 };
 
 static inline int post(struct side *s, struct post p)
@@ -339,6 +347,13 @@ static inline int post(struct side *s, struct post p)
 	};
 	struct ibv_send_wr *bad;
 
+	if (p.op == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	    p.op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = p.raddr;
+		wr.wr.atomic.rkey = p.rkey;
+		wr.wr.atomic.compare_add = p.compare_add;
+		wr.wr.atomic.swap = p.swap;
+	}
 	return ibv_post_send(s->qp, &wr, &bad);
 }
 

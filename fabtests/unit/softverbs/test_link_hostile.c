@@ -69,6 +69,12 @@ static const struct sv_slot broken[] = {
 	  .len = 16, .total = 8 },
 	{ .op = SV_OP_WRITTEN, .flags = SV_SLOT_FIRST | SV_SLOT_LAST },
 	{ .op = SV_OP_WRITE, .flags = SV_SLOT_LAST, .len = 8 },
+	{ .op = SV_OP_CMP_SWP, .flags = SV_SLOT_FIRST | SV_SLOT_LAST,
+	  .len = 8 },
+	{ .op = SV_OP_FETCH_ADD, .flags = SV_SLOT_FIRST | SV_SLOT_LAST,
+	  .len = 24 },
+	{ .op = SV_OP_FETCH_ADD,
+	  .flags = SV_SLOT_FIRST | SV_SLOT_LAST | SV_SLOT_RING, .len = 16 },
 };
 
 Test(link_hostile, broken_slots)
@@ -105,7 +111,7 @@ Test(link_hostile, random_slots)
 		setup(&p);
 		MUST(!post_recv(&p.b, 1, p.mb, 0, 4096));
 		fill(&slot, sizeof(slot), i);
-		op = rand() % 6;
+		op = rand() % (SV_OP_FETCH_ADD + 2);
 		/* A PULL in one process is trusted: it is our own memory. */
 		slot.op = op == SV_OP_PULL ? SV_OP_WRITE : op;
 		if (i % 2)
@@ -142,6 +148,42 @@ Test(link_hostile, broken_acknowledgements)
 	sv_link_ring_hard(sv_qp(p.b.qp)->link);
 	wc = wait_wc(p.a.scq);
 	cr_assert_eq(wc.status, IBV_WC_REM_OP_ERR);
+	teardown(&p);
+}
+
+/* More of an answer than the ring holds; an answer that nobody asked for. */
+Test(link_hostile, broken_answers)
+{
+	struct sv_link *link;
+	struct pair p;
+	struct ibv_wc wc;
+
+	setup(&p);
+	link = sv_qp(p.a.qp)->link;
+	/* Its peer has no receive, so the atomic behind stays unanswered. */
+	MUST(!post(&p.a, (struct post){ .op = IBV_WR_SEND }));
+	MUST(!post(&p.a, (struct post){ .op = IBV_WR_ATOMIC_FETCH_AND_ADD,
+					.mr = p.ma,
+					.len = 8,
+					.raddr = (uintptr_t)bbuf,
+					.rkey = p.mb->rkey }));
+	atomic_store(&link->own->resp_tail, SV_RESP_SIZE + 1);
+	wc = wait_wc(p.a.scq);
+	cr_assert_eq(wc.status, IBV_WC_WR_FLUSH_ERR);
+	cr_assert_eq(p.a.qp->state, IBV_QPS_ERR);
+	teardown(&p);
+
+	setup(&p);
+	link = sv_qp(p.a.qp)->link;
+	abuf[0] = 0;
+	atomic_store(&link->own->resp_tail, SV_RESP_SIZE);
+	MUST(!post(&p.a, (struct post){ .op = IBV_WR_RDMA_WRITE,
+					.flags = IBV_SEND_SIGNALED,
+					.mr = p.ma,
+					.len = 8,
+					.raddr = (uintptr_t)bbuf,
+					.rkey = p.mb->rkey }));
+	cr_assert_eq(wait_wc(p.a.scq).status, IBV_WC_SUCCESS);
 	teardown(&p);
 }
 

@@ -340,7 +340,17 @@ Test(qp, bad_requests_are_refused)
 	wr.opcode = IBV_WR_RDMA_READ;
 	cr_assert_eq(ibv_post_send(s.qp, &wr, &bad), EINVAL);
 	wr.send_flags = 0;
+	/* An atomic is eight bytes, and never inline. */
 	wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+	cr_assert_eq(ibv_post_send(s.qp, &wr, &bad), EINVAL);
+	sge.length = 8;
+	wr.send_flags = IBV_SEND_INLINE;
+	cr_assert_eq(ibv_post_send(s.qp, &wr, &bad), EINVAL);
+	wr.send_flags = 0;
+	cr_assert_eq(ibv_post_send(s.qp, &wr, &bad), 0);
+	wr.opcode = IBV_WR_TSO;
+	cr_assert_eq(ibv_post_send(s.qp, &wr, &bad), EOPNOTSUPP);
+	wr.opcode = (enum ibv_wr_opcode)77;
 	cr_assert_eq(ibv_post_send(s.qp, &wr, &bad), EOPNOTSUPP);
 	side_close(&s);
 }
