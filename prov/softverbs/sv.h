@@ -5,8 +5,8 @@
  * Every function has the signature and the contract of the rdma-core call
  * whose name it bears: sv_X is ibv_X(3), sv_cm_X is rdma_X(3). Errors are
  * reported the same way (errno or a positive errno value, as the man page of
- * that call says). The data path (ibv_post_send, ibv_post_recv, ibv_poll_cq,
- * ibv_req_notify_cq) goes through ibv_context.ops, as it does for hardware.
+ * that call says). The data path (ibv_post_send, ibv_post_recv,
+ * ibv_post_srq_recv, ibv_poll_cq, ibv_req_notify_cq) goes through ibv_context.ops, as it does for hardware.
  *
  * An object made here must never be handed to the rdma-core function of the
  * same name, nor the other way round. All calls are thread safe as rdma-core's
@@ -64,6 +64,14 @@ int sv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask);
 int sv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
 		struct ibv_qp_init_attr *init_attr);
 int sv_destroy_qp(struct ibv_qp *qp);
+
+/* Shared receive queues. */
+struct ibv_srq *sv_create_srq(struct ibv_pd *pd,
+			      struct ibv_srq_init_attr *init_attr);
+int sv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr,
+		  int attr_mask);
+int sv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int sv_destroy_srq(struct ibv_srq *srq);
 
 /* Connection management. */
 struct rdma_event_channel *sv_cm_create_event_channel(void);

@@ -61,6 +61,11 @@ static bool is_qp_event(enum ibv_event_type type)
 	}
 }
 
+static bool is_srq_event(enum ibv_event_type type)
+{
+	return type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED;
+}
+
 /* Caller holds ctx->lock. */
 static struct sv_async *async_pop(struct sv_ctx *ctx)
 {
@@ -105,6 +110,8 @@ int sv_get_async_event(struct ibv_context *context,
 			sv_qp(async->event.element.qp)->async_got++;
 		else if (async && async->event.event_type == IBV_EVENT_CQ_ERR)
 			sv_cq(async->event.element.cq)->async_got++;
+		else if (async && is_srq_event(async->event.event_type))
+			sv_srq_event_got(async->event.element.srq);
 		lock_drop(&ctx->lock);
 		if (async)
 			break;
@@ -119,6 +126,7 @@ int sv_get_async_event(struct ibv_context *context,
 void sv_ack_async_event(struct ibv_async_event *event)
 {
 	struct ibv_qp *qp;
+	struct ibv_srq *srq;
 	struct ibv_cq *cq;
 
 	if (is_qp_event(event->event_type)) {
@@ -133,6 +141,12 @@ void sv_ack_async_event(struct ibv_async_event *event)
 		cq->async_events_completed++;
 		pthread_cond_broadcast(&cq->cond);
 		pthread_mutex_unlock(&cq->mutex);
+	} else if (is_srq_event(event->event_type)) {
+		srq = event->element.srq;
+		pthread_mutex_lock(&srq->mutex);
+		srq->events_completed++;
+		pthread_cond_broadcast(&srq->cond);
+		pthread_mutex_unlock(&srq->mutex);
 	}
 }
 

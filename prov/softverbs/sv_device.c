@@ -287,6 +287,7 @@ int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_qp_wr = SV_MAX_QP_WR,
 		.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN |
 				    IBV_DEVICE_SYS_IMAGE_GUID |
+				    IBV_DEVICE_SRQ_RESIZE |
 				    IBV_DEVICE_PORT_ACTIVE_EVENT,
 		.max_sge = SV_MAX_SGE,
 		.max_sge_rd = SV_MAX_SGE,
@@ -299,6 +300,9 @@ int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_qp_init_rd_atom = SV_MAX_RD_ATOM,
 		/* The CPU's own operations: no other agent sees them halfway. */
 		.atomic_cap = IBV_ATOMIC_GLOB,
+		.max_srq = SV_MAX_SRQ,
+		.max_srq_wr = SV_MAX_SRQ_WR,
+		.max_srq_sge = SV_MAX_SGE,
 		.max_pkeys = 1,
 		.local_ca_ack_delay = 15,
 		.phys_port_cnt = 1,

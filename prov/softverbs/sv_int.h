@@ -6,8 +6,9 @@
  *
  * Objects and who owns whom
  *
- *	sv_dev (one, static) <- sv_ctx <- sv_pd <- sv_mr, sv_qp
+ *	sv_dev (one, static) <- sv_ctx <- sv_pd <- sv_mr, sv_srq, sv_qp
  *	                               <- sv_chan <- sv_cq <- sv_qp
+ *	                                  sv_srq <- sv_qp
  *	sv_link: one connection between two QPs. Made by the connection manager
  *	for a QP, owned by the QP once sv_qp_attach_link() has taken it.
  *
@@ -17,7 +18,7 @@
  *	lease_lock (sv_lease.c)
  *	sv_cq.poll_lock		never two of them
  *	sv_qp.lock		never two of them
- *	sv_qp.rq_lock
+ *	sv_qp.rq_lock | sv_srq.lock
  *	sv_cq.lock		never two of them
  *	sv_chan.lock | sv_ctx.lock | sv_dev.lock | timer_lock (sv_lease.c) |
  *	table locks (MR, QP, links, peers, contexts)
@@ -69,6 +70,8 @@ enum {
 	SV_MAX_GID = 128,
 	SV_MAX_QP = 65536,
 	SV_MAX_QP_WR = 32768,
+	SV_MAX_SRQ = 65536,
+	SV_MAX_SRQ_WR = 32768,
 	SV_MAX_CQ = 65536,
 	SV_MAX_CQE = 4 << 20,
 	SV_MAX_SGE = 16,
@@ -85,6 +88,7 @@ enum {
 
 struct sv_link;
 struct sv_qp;
+struct sv_srq;
 
 struct sv_gid {
 	union ibv_gid gid;
@@ -127,7 +131,7 @@ struct sv_ctx {
 struct sv_pd {
 	struct ibv_pd pd;
 	uint32_t id; /* process-wide, in the published MR table */
-	atomic_int users; /* MRs, QPs */
+	atomic_int users; /* MRs, SRQs, QPs */
 };
 
 struct sv_mr {
@@ -264,6 +268,8 @@ struct sv_qp {
 	struct sv_cq *rcq;
 	struct sv_qp *hash_next; /* QP table lock */
 	atomic_int refs;
+	struct sv_srq *srq; /* NULL: receives are the QP's own */
+	struct sv_pd *rq_pd; /* whose memory receives name */
 	bool sq_sig_all;
 
 	struct sv_lock lock; /* guards all below but rq, and the link's insides */
@@ -281,6 +287,8 @@ struct sv_qp {
 	atomic_uint *rq_pub; /* where the peer sees rq.posted */
 	atomic_uint rq_pub_none; /* what rq_pub points at without a link */
 	atomic_bool rq_starved; /* a message waits for a receive */
+	/* With an SRQ: rq holds at most one that is taken, and is under lock. */
+	struct list srq_node; /* srq->lock */
 };
 
 static inline uint32_t sv_wq_posted(struct sv_wq *wq)
@@ -441,7 +449,7 @@ void sv_link_fork_child(void);
 void sv_qp_fork_child(void);
 void sv_mr_fork_child(void);
 
-/* sv_async.c. element.qp or element.cq must live until the event is acked. */
+/* sv_async.c. element.qp, .cq or .srq must live until the event is acked. */
 void sv_async_raise(struct sv_ctx *ctx, struct ibv_async_event *event);
 void sv_async_raise_qp(struct sv_qp *qp, enum ibv_event_type type);
 void sv_async_drop(struct sv_ctx *ctx, const void *element);
@@ -490,6 +498,8 @@ struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index);
 struct sv_operands *sv_sq_operands(struct sv_qp *qp, struct sv_swr *swr);
 struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index);
 struct sv_rwr *sv_rq_peek(struct sv_qp *qp);
+int sv_wq_add_recv(struct sv_wq *wq, const struct ibv_recv_wr *wr);
+void sv_rq_kick(struct sv_qp *qp);
 void sv_sq_complete(struct sv_qp *qp, enum ibv_wc_status status);
 void sv_rq_complete(struct sv_qp *qp, struct sv_cqe *cqe, bool solicited);
 void sv_flush(struct sv_qp *qp);
@@ -502,6 +512,15 @@ void sv_sges_scatter(const struct ibv_sge *sge, uint32_t offset,
 		     const void *from, uint32_t len);
 int sv_sges_iov(const struct ibv_sge *sge, int cnt, uint32_t offset,
 		uint32_t len, struct iovec *iov);
+
+/* sv_srq.c */
+int sv_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+		     struct ibv_recv_wr **bad_wr);
+void sv_srq_event_got(struct ibv_srq *srq);
+void sv_srq_join(struct sv_qp *qp, struct ibv_srq *srq);
+void sv_srq_leave(struct sv_qp *qp);
+void sv_srq_forget(struct sv_qp *qp);
+struct sv_rwr *sv_srq_take(struct sv_qp *qp);
 
 /*
  * sv_qp.c, sv_qp_state.c. error: to the error state, flushing; event, unless

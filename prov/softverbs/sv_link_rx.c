@@ -131,7 +131,7 @@ static struct sv_rwr *rx_recv(struct sv_link *link, uint32_t total,
 				   IBV_WC_REM_INV_REQ_ERR);
 		return NULL;
 	}
-	if (unlikely(total && !sv_sges_ok(link->qp->pd, rwr->sge,
+	if (unlikely(total && !sv_sges_ok(link->qp->rq_pd, rwr->sge,
 					  rwr->num_sge,
 					  IBV_ACCESS_LOCAL_WRITE))) {
 		*rx = rx_fail_recv(link, IBV_WC_LOC_PROT_ERR,

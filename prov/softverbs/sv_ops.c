@@ -26,13 +26,6 @@ static int nosys_dealloc_mw(struct ibv_mw *mw)
 	return EOPNOTSUPP;
 }
 
-static int nosys_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
-			       struct ibv_recv_wr **bad_wr)
-{
-	*bad_wr = wr;
-	return EOPNOTSUPP;
-}
-
 static int dead_poll_cq(struct ibv_cq *cq, int num, struct ibv_wc *wc)
 {
 	return -EBADF;
@@ -57,13 +50,20 @@ static int dead_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 	return EBADF;
 }
 
+static int dead_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+			      struct ibv_recv_wr **bad_wr)
+{
+	*bad_wr = wr;
+	return EBADF;
+}
+
 static const struct ibv_context_ops live_ops = {
 	.alloc_mw = nosys_alloc_mw,
 	.bind_mw = nosys_bind_mw,
 	.dealloc_mw = nosys_dealloc_mw,
 	.poll_cq = sv_poll_cq,
 	.req_notify_cq = sv_req_notify_cq,
-	.post_srq_recv = nosys_post_srq_recv,
+	.post_srq_recv = sv_post_srq_recv,
 	.post_send = sv_post_send,
 	.post_recv = sv_post_recv,
 };
@@ -74,7 +74,7 @@ static const struct ibv_context_ops dead_ops = {
 	.dealloc_mw = nosys_dealloc_mw,
 	.poll_cq = dead_poll_cq,
 	.req_notify_cq = dead_req_notify_cq,
-	.post_srq_recv = nosys_post_srq_recv,
+	.post_srq_recv = dead_post_srq_recv,
 	.post_send = dead_post_send,
 	.post_recv = dead_post_recv,
 };

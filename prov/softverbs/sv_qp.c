@@ -117,11 +117,13 @@ static int init_attr_check(const struct ibv_pd *pd,
 {
 	const struct ibv_qp_cap *cap = &attr->cap;
 
-	if (attr->qp_type != IBV_QPT_RC || attr->srq)
+	if (attr->qp_type != IBV_QPT_RC)
 		return EOPNOTSUPP;
 	if (!attr->send_cq || !attr->recv_cq ||
 	    attr->send_cq->context != pd->context ||
 	    attr->recv_cq->context != pd->context)
+		return EINVAL;
+	if (attr->srq && attr->srq->context != pd->context)
 		return EINVAL;
 	if (cap->max_send_wr > SV_MAX_QP_WR ||
 	    cap->max_recv_wr > SV_MAX_QP_WR ||
@@ -131,7 +133,8 @@ static int init_attr_check(const struct ibv_pd *pd,
 	return 0;
 }
 
-static int queues_init(struct sv_qp *qp)
+/* With an SRQ a receive that is taken has room, but none can be posted. */
+static int queues_init(struct sv_qp *qp, uint32_t srq_sge)
 {
 	const struct ibv_qp_cap *cap = &qp->cap;
 	size_t sges = cap->max_send_sge * sizeof(struct ibv_sge);
@@ -145,7 +148,8 @@ static int queues_init(struct sv_qp *qp)
 		return err;
 	err = sv_wq_init(&qp->rq, cap->max_recv_wr, cap->max_recv_sge,
 			 sizeof(struct sv_rwr) +
-				 cap->max_recv_sge * sizeof(struct ibv_sge));
+				 max_size(cap->max_recv_sge, srq_sge) *
+					 sizeof(struct ibv_sge));
 	if (err)
 		sv_wq_fini(&qp->sq);
 	return err;
@@ -156,6 +160,7 @@ static void qp_init(struct sv_qp *qp, struct ibv_pd *pd,
 {
 	qp->ctx = sv_ctx(pd->context);
 	qp->pd = sv_pd(pd);
+	qp->rq_pd = qp->pd;
 	qp->scq = sv_cq(attr->send_cq);
 	qp->rcq = sv_cq(attr->recv_cq);
 	qp->sq_sig_all = attr->sq_sig_all;
@@ -163,6 +168,7 @@ static void qp_init(struct sv_qp *qp, struct ibv_pd *pd,
 	atomic_store(&qp->refs, 1);
 	sv_lock_init(&qp->lock);
 	sv_lock_init(&qp->rq_lock);
+	list_init(&qp->srq_node);
 	pthread_mutex_init(&qp->qp.mutex, NULL);
 	pthread_cond_init(&qp->qp.cond, NULL);
 	qp->qp.context = pd->context;
@@ -177,6 +183,7 @@ static void qp_init(struct sv_qp *qp, struct ibv_pd *pd,
 
 struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	struct ibv_srq_attr srq = { .max_sge = 0 };
 	struct sv_qp *qp;
 	void *mem;
 	int err;
@@ -194,7 +201,12 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		qp->cap.max_send_sge = 1;
 	if (!qp->cap.max_recv_sge)
 		qp->cap.max_recv_sge = 1;
-	err = queues_init(qp);
+	if (attr->srq) {
+		qp->cap.max_recv_wr = 0;
+		qp->cap.max_recv_sge = 0;
+		sv_query_srq(attr->srq, &srq);
+	}
+	err = queues_init(qp, srq.max_sge);
 	if (err)
 		goto err_free_qp;
 	qp_init(qp, pd, attr);
@@ -204,6 +216,8 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	atomic_fetch_add(&qp->pd->users, 1);
 	atomic_fetch_add(&qp->scq->users, 1);
 	atomic_fetch_add(&qp->rcq->users, 1);
+	if (attr->srq)
+		sv_srq_join(qp, attr->srq);
 	attr->cap = qp->cap;
 	return &qp->qp;
 
@@ -308,6 +322,8 @@ int sv_destroy_qp(struct ibv_qp *ibqp)
 	atomic_fetch_sub(&qp->pd->users, 1);
 	atomic_fetch_sub(&qp->scq->users, 1);
 	atomic_fetch_sub(&qp->rcq->users, 1);
+	if (qp->srq)
+		sv_srq_leave(qp);
 	sv_qp_put(qp);
 	return 0;
 }

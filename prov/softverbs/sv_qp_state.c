@@ -221,6 +221,8 @@ void sv_qp_set_state(struct sv_qp *qp, enum ibv_qp_state state)
 	else
 		qp->rq_state = SV_RQ_READY;
 	sv_lock_drop(&qp->rq_lock);
+	if (qp->srq && (state == IBV_QPS_RESET || state == IBV_QPS_ERR))
+		sv_srq_forget(qp);
 	if (qp->link)
 		qp->link->ops->publish(qp->link);
 }
@@ -235,6 +237,9 @@ void sv_qp_error(struct sv_qp *qp, int event)
 	sv_flush(qp);
 	if (event >= 0)
 		sv_async_raise_qp(qp, event);
+	/* It held one at most, and that is flushed. */
+	if (qp->srq)
+		sv_async_raise_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 /* Nothing is in flight any more: says so if it was asked to. qp->lock. */
@@ -324,6 +329,7 @@ int sv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 		.qp_context = ibqp->qp_context,
 		.send_cq = ibqp->send_cq,
 		.recv_cq = ibqp->recv_cq,
+		.srq = ibqp->srq,
 		.qp_type = ibqp->qp_type,
 		.cap = qp->cap,
 		.sq_sig_all = qp->sq_sig_all,

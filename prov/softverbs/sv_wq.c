@@ -214,6 +214,8 @@ struct sv_rwr *sv_rq_peek(struct sv_qp *qp)
 {
 	if (likely(sv_wq_posted(&qp->rq) != qp->rq.done))
 		return sv_rq_slot(qp, qp->rq.done);
+	if (qp->srq)
+		return sv_srq_take(qp);
 	atomic_store(&qp->rq_starved, true);
 	if (atomic_load(&qp->rq.posted) == qp->rq.done)
 		return NULL;
@@ -379,18 +381,18 @@ int sv_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 
 /* ---- posting receives ---- */
 
-/* Positive errno. Caller holds qp->rq_lock. */
-static int rq_add(struct sv_qp *qp, const struct ibv_recv_wr *wr)
+/* Positive errno. Caller holds the lock for posting. */
+static inline int rq_add(struct sv_wq *wq, const struct ibv_recv_wr *wr)
 {
-	uint32_t posted = sv_wq_posted(&qp->rq);
-	struct sv_rwr *rwr = sv_rq_slot(qp, posted);
+	uint32_t posted = sv_wq_posted(wq);
+	struct sv_rwr *rwr = (void *)(wq->slots + (size_t)(posted & wq->mask) *
+							  wq->stride);
 	uint64_t len = 0;
 	int i;
 
-	if (unlikely(wr->num_sge < 0 ||
-		     (uint32_t)wr->num_sge > qp->rq.max_sge))
+	if (unlikely(wr->num_sge < 0 || (uint32_t)wr->num_sge > wq->max_sge))
 		return EINVAL;
-	if (unlikely(!wq_room(&qp->rq)))
+	if (unlikely(!wq_room(wq)))
 		return ENOMEM;
 	for (i = 0; i < wr->num_sge; i++) {
 		rwr->sge[i] = wr->sg_list[i];
@@ -399,12 +401,18 @@ static int rq_add(struct sv_qp *qp, const struct ibv_recv_wr *wr)
 	rwr->wr_id = wr->wr_id;
 	rwr->num_sge = wr->num_sge;
 	rwr->len = len > UINT32_MAX ? UINT32_MAX : len;
-	atomic_store_explicit(&qp->rq.posted, posted + 1, memory_order_release);
+	atomic_store_explicit(&wq->posted, posted + 1, memory_order_release);
 	return 0;
 }
 
+/* The same for an SRQ, under its lock. */
+int sv_wq_add_recv(struct sv_wq *wq, const struct ibv_recv_wr *wr)
+{
+	return rq_add(wq, wr);
+}
+
 /* A message was waiting for this receive, or the QP is in error. */
-static __cold void recv_kick(struct sv_qp *qp)
+__cold void sv_rq_kick(struct sv_qp *qp)
 {
 	sv_lock_take(&qp->lock);
 	if (qp->attr.qp_state == IBV_QPS_ERR)
@@ -414,6 +422,7 @@ static __cold void recv_kick(struct sv_qp *qp)
 	sv_lock_drop(&qp->lock);
 }
 
+/* With an SRQ the queue pair's own has no room: ENOMEM. */
 int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 		 struct ibv_recv_wr **bad_wr)
 {
@@ -425,7 +434,7 @@ int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 	if (unlikely(qp->rq_state == SV_RQ_RESET))
 		err = EINVAL;
 	for (; wr && !err; wr = wr->next) {
-		err = rq_add(qp, wr);
+		err = rq_add(&qp->rq, wr);
 		if (unlikely(err))
 			break;
 	}
@@ -439,7 +448,7 @@ int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 		atomic_exchange(&qp->rq_starved, false));
 	sv_lock_drop(&qp->rq_lock);
 	if (unlikely(kick))
-		recv_kick(qp);
+		sv_rq_kick(qp);
 	if (unlikely(err))
 		*bad_wr = wr;
 	return err;

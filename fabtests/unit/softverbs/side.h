@@ -29,6 +29,7 @@ struct side_opts {
 	bool sig_all;
 	uint32_t sges; /* 0: 4 */
 	uint32_t inl;
+	uint32_t srq_wr; /* 0: receives are the QP's own */
 };
 
 struct side {
@@ -37,6 +38,7 @@ struct side {
 	struct ibv_comp_channel *chan;
 	struct ibv_cq *scq;
 	struct ibv_cq *rcq;
+	struct ibv_srq *srq;
 	struct ibv_qp *qp;
 	int access;
 	uint8_t rd_out; /* max_rd_atomic */
@@ -57,6 +59,7 @@ static inline void side_open(struct side *s, const struct side_opts *opts)
 {
 	struct side_opts o = opts ? *opts : (struct side_opts){ 0 };
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
+	struct ibv_srq_init_attr srq = { .srq_context = s };
 	struct ibv_device **list = sv_get_device_list(NULL);
 	int cqe;
 
@@ -81,6 +84,11 @@ static inline void side_open(struct side *s, const struct side_opts *opts)
 	s->rcq = s->scq;
 	if (!o.one_cq)
 		MUST((s->rcq = sv_create_cq(s->ctx, cqe, s, s->chan, 0)));
+	srq.attr.max_wr = o.srq_wr;
+	srq.attr.max_sge = o.sges ? o.sges : 4;
+	if (o.srq_wr)
+		MUST((s->srq = sv_create_srq(s->pd, &srq)));
+	init.srq = s->srq;
 	init.send_cq = s->scq;
 	init.recv_cq = s->rcq;
 	init.sq_sig_all = o.sig_all;
@@ -152,6 +160,8 @@ static inline void side_close(struct side *s)
 {
 	if (s->qp)
 		MUST(!sv_destroy_qp(s->qp));
+	if (s->srq)
+		MUST(!sv_destroy_srq(s->srq));
 	if (s->rcq != s->scq)
 		MUST(!sv_destroy_cq(s->rcq));
 	MUST(!sv_destroy_cq(s->scq));
@@ -312,7 +322,8 @@ static inline int post_recv(struct side *s, uint64_t id, struct ibv_mr *mr,
 	};
 	struct ibv_recv_wr *bad;
 
-	return ibv_post_recv(s->qp, &wr, &bad);
+	return s->srq ? ibv_post_srq_recv(s->srq, &wr, &bad) :
+			ibv_post_recv(s->qp, &wr, &bad);
 }
 
 struct post {
