@@ -175,7 +175,9 @@ static uint32_t leases_check(void)
 void sv_deadline_set(struct sv_link *link, uint64_t due_ns)
 {
 	lock_take(&timer_lock);
-	if (!link->deadline_ns && !timer_start()) {
+	if ((!link->deadline_ns || link->deadline_ns > due_ns) &&
+	    !timer_start()) {
+		list_del(&link->deadline_node);
 		link->deadline_ns = due_ns;
 		list_add_tail(&deadlines, &link->deadline_node);
 		timer_at(due_ns);

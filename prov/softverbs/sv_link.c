@@ -75,8 +75,10 @@ static void check_peer(struct sv_link *link)
 {
 	struct sv_qp *qp = link->qp;
 
-	if (unlikely(peer_gone(link)) && sends_wait(qp))
-		sv_deadline_set(link, sv_now_ns() + grace_ns(qp));
+	if (likely(!peer_gone(link)) || !sends_wait(qp) || link->gone_due_ns)
+		return;
+	link->gone_due_ns = sv_now_ns() + grace_ns(qp);
+	sv_deadline_set(link, link->gone_due_ns);
 }
 
 /*
@@ -449,6 +451,7 @@ static void shm_publish(struct sv_link *link)
 
 	atomic_store(&link->own->access, qp->attr.qp_access_flags);
 	atomic_store(&link->own->rd_depth, qp->attr.max_dest_rd_atomic);
+	atomic_store(&link->own->rnr_retry, qp->attr.rnr_retry);
 	atomic_store_explicit(&link->rx_on, sv_link_receives(link),
 			      memory_order_relaxed);
 	atomic_store_explicit(&link->tx_on, state == SV_SEG_OPEN,
@@ -484,12 +487,22 @@ static void shm_rearm(struct sv_link *link)
 		sv_link_kick_self(link);
 }
 
+/* One of the two is due, or was; what is not, is set again. */
 static void shm_timeout(struct sv_link *link)
 {
-	struct sv_qp *qp = link->qp;
+	uint64_t gone_due_ns = link->gone_due_ns;
 
-	if (peer_gone(link) && sends_wait(qp))
-		fail_sends(link, -1);
+	if (gone_due_ns && sv_now_ns() < gone_due_ns) {
+		sv_deadline_set(link, gone_due_ns);
+	} else if (gone_due_ns) {
+		link->gone_due_ns = 0;
+		if (peer_gone(link) && sends_wait(link->qp))
+			fail_sends(link, -1);
+	}
+	if (link->rnr_due_ns) {
+		sv_rx_drain(link);
+		ring_if_due(link, false);
+	}
 }
 
 const struct sv_link_ops sv_shm_link_ops = {

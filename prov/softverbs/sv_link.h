@@ -104,6 +104,7 @@ struct sv_seg {
 	atomic_uint access; /* qp_access_flags */
 	atomic_uint pull_ok; /* the owner can read its peer's memory */
 	atomic_uint rd_depth; /* max_dest_rd_atomic */
+	atomic_uint rnr_retry; /* of the owner's sends; 7: for ever */
 
 	/* set by the owner, taken by the peer with the duty to ring */
 	_Alignas(CACHELINE) atomic_uint wake;
@@ -200,6 +201,8 @@ struct sv_link {
 	bool rd_serving; /* an answer to the peer waits for room */
 	uint32_t rd_sent; /* READ being answered: bytes so far */
 	uint32_t rd_tail; /* what we have written to peer->resp_tail */
+	uint32_t rnr_slot; /* the slot that waits for a receive, */
+	uint64_t rnr_due_ns; /* and until when; 0: for ever */
 
 	/* sending */
 	_Alignas(CACHELINE) atomic_uint tx_acked;
@@ -215,8 +218,10 @@ struct sv_link {
 	uint32_t rd_head; /* what own->resp_head says */
 	uint32_t data_end[SV_SLOT_CNT];
 
-	struct list deadline_node; /* lease_lock */
-	uint64_t deadline_ns; /* lease_lock; 0: none */
+	uint64_t gone_due_ns; /* when sends to a peer that left fail; 0: no */
+
+	struct list deadline_node; /* timer_lock */
+	uint64_t deadline_ns; /* timer_lock; 0: none */
 };
 
 extern const struct sv_link_ops sv_shm_link_ops; /* sv_link.c */

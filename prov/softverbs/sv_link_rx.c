@@ -7,7 +7,9 @@
  * (but for PULL, whose addresses are in the peer's memory).
  *
  * A message for which no receive is posted stays in the ring, and so does all
- * behind it: that is the RNR back-pressure, without a timer.
+ * behind it: that is the RNR back-pressure. It lasts for ever if the sender's
+ * rnr_retry says so; if not, as long as that many of our min_rnr_timer, counted
+ * here, where the receive is missing.
  */
 #include "sv_link.h"
 
@@ -22,6 +24,7 @@ enum {
 enum rx {
 	RX_NEXT, /* slot is done with */
 	RX_WAIT, /* slot stays, try later */
+	RX_RNR, /* the same, until there is a receive */
 	RX_STOP, /* the QP has left the states in which it receives */
 };
 
@@ -123,7 +126,7 @@ static struct sv_rwr *rx_recv(struct sv_link *link, uint32_t total,
 	struct sv_rwr *rwr = sv_rq_peek(link->qp);
 
 	if (unlikely(!rwr)) {
-		*rx = RX_WAIT;
+		*rx = RX_RNR;
 		return NULL;
 	}
 	if (unlikely(total > rwr->len)) {
@@ -214,7 +217,7 @@ static enum rx rx_write(struct sv_link *link, const struct hdr *h)
 	if (first == link->rx_partial || h->len > SV_MAX_MSG - done)
 		return rx_nonsense(link);
 	if (last && h->flags & SV_SLOT_IMM && !sv_rq_peek(link->qp))
-		return RX_WAIT;
+		return RX_RNR;
 	if (h->len) {
 		to = rx_target(link, IBV_ACCESS_REMOTE_WRITE, h->rkey,
 			       h->raddr, h->len);
@@ -235,7 +238,7 @@ static enum rx rx_written(struct sv_link *link, const struct hdr *h)
 	if (link->rx_partial || !(h->flags & SV_SLOT_IMM))
 		return rx_nonsense(link);
 	if (!sv_rq_peek(link->qp))
-		return RX_WAIT;
+		return RX_RNR;
 	rx_complete(link, h, IBV_WC_RECV_RDMA_WITH_IMM, h->total);
 	return RX_NEXT;
 }
@@ -321,6 +324,40 @@ static enum rx rx_atomic(struct sv_link *link, const struct hdr *h)
 		       rx_nonsense(link);
 }
 
+/* ---- receiver not ready ---- */
+
+/* IBTA table 45: what min_rnr_timer says, in units of 10 us. */
+static const uint32_t rnr_timer[32] = {
+	65536, 1,    2,	   3,	 4,	6,     8,     12,
+	16,    24,   32,   48,	 64,	96,    128,   192,
+	256,   384,  512,  768,	 1024,	1536,  2048,  3072,
+	4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152,
+};
+
+/*
+ * The message in the next slot finds no receive. The deadline may outlive the
+ * wait: who it calls looks here again, and finds another slot, or none waiting.
+ */
+static __cold void rx_rnr(struct sv_link *link, uint32_t next)
+{
+	uint32_t retry = atomic_load(&link->peer->rnr_retry) & 7;
+	uint64_t now_ns;
+
+	if (retry == 7)
+		return;
+	now_ns = sv_now_ns();
+	if (!link->rnr_due_ns || link->rnr_slot != next) {
+		link->rnr_slot = next;
+		link->rnr_due_ns =
+			now_ns + retry * 10000ull *
+					 rnr_timer[link->qp->attr.min_rnr_timer];
+	}
+	if (now_ns >= link->rnr_due_ns)
+		rx_nak(link, IBV_WC_RNR_RETRY_EXC_ERR);
+	else
+		sv_deadline_set(link, link->rnr_due_ns);
+}
+
 /* ---- the ring ---- */
 
 /* Copies the header; says where the payload is, if it is where it may be. */
@@ -397,8 +434,11 @@ void sv_rx_drain(struct sv_link *link)
 		if (unlikely(!sv_link_receives(link)))
 			break;
 		rx = rx_one(link, slot);
-		if (unlikely(rx != RX_NEXT))
+		if (unlikely(rx != RX_NEXT)) {
+			if (rx == RX_RNR)
+				rx_rnr(link, next);
 			break;
+		}
 		next++;
 		atomic_store_explicit(&link->rx_next, next,
 				      memory_order_relaxed);

@@ -198,7 +198,9 @@ static bool nak_known(uint32_t status)
 {
 	return status == IBV_WC_LOC_PROT_ERR ||
 	       status == IBV_WC_REM_INV_REQ_ERR ||
-	       status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_OP_ERR;
+	       status == IBV_WC_REM_ACCESS_ERR ||
+	       status == IBV_WC_REM_OP_ERR ||
+	       status == IBV_WC_RNR_RETRY_EXC_ERR;
 }
 
 void sv_tx_acks(struct sv_link *link)

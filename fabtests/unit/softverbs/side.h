@@ -43,6 +43,8 @@ struct side {
 	int access;
 	uint8_t rd_out; /* max_rd_atomic */
 	uint8_t rd_in; /* max_dest_rd_atomic */
+	uint8_t rnr_retry;
+	uint8_t rnr_timer; /* min_rnr_timer */
 };
 
 /* Prints what failed and where; a test program or Criterion test dies. */
@@ -75,6 +77,8 @@ static inline void side_open(struct side *s, const struct side_opts *opts)
 				       IBV_ACCESS_REMOTE_ATOMIC;
 	s->rd_out = 16;
 	s->rd_in = 16;
+	s->rnr_retry = 7;
+	s->rnr_timer = 12;
 	MUST((s->ctx = sv_open_device(list[0])));
 	sv_free_device_list(list);
 	MUST((s->pd = sv_alloc_pd(s->ctx)));
@@ -122,7 +126,7 @@ static inline int side_rtr(struct side *s, uint32_t dest_qpn)
 		.path_mtu = IBV_MTU_4096,
 		.dest_qp_num = dest_qpn,
 		.max_dest_rd_atomic = s->rd_in,
-		.min_rnr_timer = 12,
+		.min_rnr_timer = s->rnr_timer,
 		.ah_attr = { .is_global = 1, .port_num = 1 },
 	};
 
@@ -139,7 +143,7 @@ static inline int side_rts(struct side *s)
 		.qp_state = IBV_QPS_RTS,
 		.timeout = 10,
 		.retry_cnt = 7,
-		.rnr_retry = 7,
+		.rnr_retry = s->rnr_retry,
 		.max_rd_atomic = s->rd_out,
 	};
 
