@@ -18,6 +18,10 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 
+/* In our libibverbs.so.1 librdmacm.so.1 finds them; elsewhere a version script
+ * hides them. */
+#pragma GCC visibility push(default)
+
 /* Devices. */
 struct ibv_device **sv_get_device_list(int *num_devices);
 void sv_free_device_list(struct ibv_device **list);
@@ -99,5 +103,9 @@ int sv_cm_set_option(struct rdma_cm_id *id, int level, int optname,
 		     void *optval, size_t optlen);
 int sv_cm_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr,
 		       int *qp_attr_mask);
+struct ibv_context **sv_cm_get_devices(int *num_devices);
+void sv_cm_free_devices(struct ibv_context **list);
+
+#pragma GCC visibility pop
 
 #endif

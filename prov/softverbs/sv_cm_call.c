@@ -7,6 +7,7 @@
 #include "sv_cm.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -292,4 +293,30 @@ int sv_cm_init_qp_attr(struct rdma_cm_id *cm_id, struct ibv_qp_attr *attr,
 	else
 		err = EINVAL;
 	return sv_cm_leave(err);
+}
+
+/* The context is the one that ids have, so that PDs made with it fit them. */
+struct ibv_context **sv_cm_get_devices(int *num_devices)
+{
+	struct ibv_context **list = calloc(2, sizeof(*list));
+
+	if (num_devices)
+		*num_devices = 0;
+	if (!list) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	list[0] = sv_ctx_shared();
+	if (!list[0]) {
+		free(list);
+		return NULL;
+	}
+	if (num_devices)
+		*num_devices = 1;
+	return list;
+}
+
+void sv_cm_free_devices(struct ibv_context **list)
+{
+	free(list);
 }

@@ -397,7 +397,9 @@ int sv_qp_attach_link(struct sv_qp *qp, struct sv_link *link) __must_check;
  */
 struct ibv_context *sv_ctx_shared(void);
 int sv_dev_gid_index(const struct sockaddr *addr);
-void sv_log(const char *fmt, ...) __printf_like(1, 2); /* SOFTVERBS_LOG=1 */
+/* SOFTVERBS_LOG=1. Not hidden: our librdmacm.so.1 calls it. */
+void sv_log(const char *fmt, ...) __printf_like(1, 2)
+	__attribute__((visibility("default")));
 void sv_random(void *buf, size_t len);
 
 /*
