@@ -5,11 +5,20 @@
  *
  *	libibverbs.so.1: the device, and
  *	sv_abi_verbs.c	what softverbs has: names, and little else
+ *	sv_abi_text.c	strings, rates, files of sysfs
+ *	sv_abi_kern.c	the kernel's structures to and from verbs'
  *	sv_abi_nosys.c	what softverbs does not have: EOPNOTSUPP
  *	sv_abi_driver.c	names that only drivers use; see abi-private
  *
- * The version script (libibverbs.map.in) says which names are exported, and
- * with which version.
+ *	librdmacm.so.1, which uses the device of the former:
+ *	sv_abi_cm.c	ids and events
+ *	sv_abi_cm_qp.c	the QP that belongs to an id
+ *	sv_abi_cm_ep.c	rdma_create_ep() and rdma_get_request()
+ *	sv_abi_cm_ai.c	rdma_getaddrinfo()
+ *	sv_abi_cm_nosys.c, sv_abi_rsocket.c	what there is not: EOPNOTSUPP
+ *
+ * The version scripts (libibverbs.map.in, librdmacm.map) say which names are
+ * exported, and with which version.
  */
 #ifndef SV_ABI_H
 #define SV_ABI_H
