@@ -106,7 +106,9 @@ enum sv_conn_phase {
 struct sv_channel {
 	struct rdma_event_channel channel;	/* first: public */
 	struct list events;	/* sv_event.node */
-	unsigned int refs;	/* the user's, and one per id */
+	unsigned int refs;	/* the user's, one per id, one per waiter */
+	unsigned int waiters;	/* threads that wait for an event */
+	bool destroyed;
 	unsigned int process;	/* sv_cm.process when it was made */
 };
 

@@ -23,10 +23,10 @@ enum {
 	RESERVE = 2,		/* how it ended, and that it ended */
 };
 
-/* An inherited descriptor counts for the parent; a closed one for nobody. */
+/* An inherited descriptor counts for the parent; a destroyed one for nobody. */
 static bool channel_counts(const struct sv_channel *channel)
 {
-	return channel->channel.fd >= 0 && channel->process == sv_cm.process;
+	return !channel->destroyed && channel->process == sv_cm.process;
 }
 
 static void channel_raise(struct sv_channel *channel)
@@ -91,14 +91,21 @@ struct rdma_event_channel *sv_cm_create_event_channel(void)
 	return &channel->channel;
 }
 
-/* Ids that still use the channel keep the memory, but get no more events. */
+/*
+ * Ids that still use the channel keep the memory, but get no more events. A
+ * thread that waits goes on waiting, as it does in the kernel, where closing
+ * the descriptor does not end a call: rping has such a thread as it exits.
+ */
 void sv_cm_destroy_event_channel(struct rdma_event_channel *cm_channel)
 {
 	struct sv_channel *channel = sv_channel(cm_channel);
 
 	lock_take(&sv_cm.lock);
-	close(channel->channel.fd);
-	channel->channel.fd = -1;
+	channel->destroyed = true;
+	if (!channel->waiters) {
+		close(channel->channel.fd);
+		channel->channel.fd = -1;
+	}
 	sv_channel_put(channel);
 	lock_drop(&sv_cm.lock);
 }
@@ -210,7 +217,7 @@ static struct sv_event *event_fetch(struct sv_channel *channel)
 {
 	struct sv_event *event;
 
-	if (list_empty(&channel->events))
+	if (list_empty(&channel->events) || channel->destroyed)
 		return NULL;
 	event = list_entry(channel->events.next, struct sv_event, node);
 	event_unqueue(channel, event);
@@ -235,33 +242,42 @@ static int channel_wait(int fd)
 	return pfd.revents & POLLNVAL ? EBADF : 0;
 }
 
+/* Caller holds sv_cm.lock, which is dropped while there is nothing to fetch; the
+ * channel stays meanwhile. Positive errno. */
+static int channel_fetch(struct sv_channel *channel, struct sv_event **out)
+{
+	int err = 0;
+
+	channel->refs++;
+	channel->waiters++;
+	while (!err && !(*out = event_fetch(channel))) {
+		lock_drop(&sv_cm.lock);
+		err = channel_wait(channel->channel.fd);
+		lock_take(&sv_cm.lock);
+	}
+	channel->waiters--;
+	sv_channel_put(channel);
+	return err;
+}
+
 int sv_cm_get_cm_event(struct rdma_event_channel *cm_channel,
 		       struct rdma_cm_event **out)
 {
-	struct sv_event *event;
+	struct sv_event *event = NULL;
 	int err;
 
 	if (!cm_channel || !out) {
 		errno = EINVAL;
 		return -1;
 	}
-	for (;;) {
-		if (sv_cm_enter())
-			return -1;
-		if (sv_channel(cm_channel)->process != sv_cm.process)
-			return sv_cm_leave(ENODEV);
-		event = event_fetch(sv_channel(cm_channel));
-		sv_cm_leave(0);
-		if (event)
-			break;
-		err = channel_wait(cm_channel->fd);
-		if (err) {
-			errno = err;
-			return -1;
-		}
-	}
-	*out = &event->event;
-	return 0;
+	if (sv_cm_enter())
+		return -1;
+	if (sv_channel(cm_channel)->process != sv_cm.process)
+		return sv_cm_leave(ENODEV);
+	err = channel_fetch(sv_channel(cm_channel), &event);
+	if (!err)
+		*out = &event->event;
+	return sv_cm_leave(err);
 }
 
 int sv_cm_ack_cm_event(struct rdma_cm_event *cm_event)

@@ -5,7 +5,9 @@
  */
 #include <criterion/criterion.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/eventfd.h>
 
 #include "cm_peer.h"
 
@@ -193,6 +195,53 @@ Test(sv_cm_event, synchronous_id_migrates)
 	cr_assert_eq(sv_cm_resolve_route(peer.id, 1), 0);
 	cr_assert_eq(peer_take(peer.channel, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
 	peer_close(&peer);
+}
+
+static void on_signal(int signum)
+{
+}
+
+static void *wait_for_ever(void *arg)
+{
+	struct rdma_cm_event *event;
+
+	MUST(sv_cm_get_cm_event(arg, &event) == -1);
+	MUST(errno == EINTR);
+	return NULL;
+}
+
+/* Who waits may be woken by an event that is dropped with the id, and then find
+ * the channel destroyed. He neither touches what is freed nor returns. */
+Test(sv_cm_event, channel_is_destroyed_while_somebody_waits)
+{
+	struct sigaction act = { .sa_handler = on_signal };
+	eventfd_t one;
+	struct peer peer;
+	pthread_t thread;
+	int dup_fd;
+	int fd;
+
+	sigaction(SIGUSR1, &act, NULL);
+	peer_open(&peer);
+	fd = peer.channel->fd;
+	dup_fd = dup(fd);
+	cr_assert_eq(fcntl(fd, F_SETFL, 0), 0);
+	peer_create_id(&peer);
+	cr_assert_eq(pthread_create(&thread, NULL, wait_for_ever,
+				    peer.channel), 0);
+	peer_sleep_ms(50);
+	peer_destroy_id(&peer);
+	sv_cm_destroy_event_channel(peer.channel);
+	cr_assert_eq(eventfd_write(dup_fd, 1), 0);
+	peer_sleep_ms(20);
+	cr_assert_eq(eventfd_read(dup_fd, &one), 0);
+	peer_sleep_ms(50);
+	cr_assert_eq(pthread_tryjoin_np(thread, NULL), EBUSY);
+	cr_assert_eq(pthread_kill(thread, SIGUSR1), 0);
+	cr_assert_eq(pthread_join(thread, NULL), 0);
+	/* The last one that waited has closed the descriptor. */
+	cr_assert_eq(fcntl(fd, F_GETFD), -1);
+	close(dup_fd);
 }
 
 Test(sv_cm_event, event_names)
