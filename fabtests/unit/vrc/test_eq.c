@@ -346,7 +346,7 @@ CLEAN_TEST(eq, strings)
 	cr_assert_str_eq(fi_eq_strerror(&eq->fid, -ETIMEDOUT, NULL, NULL, 0),
 			 fi_strerror(FI_ETIMEDOUT));
 	cr_assert_str_eq(fi_eq_strerror(&eq->fid, 8, NULL, NULL, 0),
-			 "nobody listens on that port");
+			 "nobody listens on that port, or what does hung up");
 	cr_assert_eq(fi_eq_strerror(&eq->fid, 8, NULL, buf, sizeof(buf)), buf);
 	cr_assert_str_eq(buf, "nobody ");
 	for (int i = -200; i < 200; i++)
