@@ -283,6 +283,7 @@ int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.sys_image_guid = guid,
 		.max_mr_size = SV_MAX_MR_SIZE,
 		.page_size_cap = ~0xfffull,
+		.vendor_id = SV_VENDOR_ID,
 		.max_qp = SV_MAX_QP,
 		.max_qp_wr = SV_MAX_QP_WR,
 		.device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN |
@@ -307,6 +308,25 @@ int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.local_ca_ack_delay = 15,
 		.phys_port_cnt = 1,
 	};
+	return 0;
+}
+
+/* Of what there is beyond sv_query_device(), on-demand paging and so on, the
+ * device has nothing. attr_size is how much of it the program knows. */
+int sv_query_device_ex(struct ibv_context *context,
+		       const struct ibv_query_device_ex_input *input,
+		       struct ibv_device_attr_ex *attr, size_t attr_size)
+{
+	struct ibv_device_attr_ex full = { .phys_port_cnt_ex = 1 };
+	int err;
+
+	if (attr_size < sizeof(full.orig_attr) || (input && input->comp_mask))
+		return EINVAL;
+	err = sv_query_device(context, &full.orig_attr);
+	if (err)
+		return err;
+	memset(attr, 0, attr_size);
+	memcpy(attr, &full, min_size(attr_size, sizeof(full)));
 	return 0;
 }
 

@@ -80,6 +80,7 @@ enum {
 	SV_MAX_RD_ATOM = 128,
 	SV_NUM_COMP_VECTORS = 1,
 	SV_PORT = 1,
+	SV_VENDOR_ID = 0x025376, /* nobody has it: locally administered, "Sv" */
 	SV_ACK_WAIT_S = 30, /* for events the application does not ack */
 };
 
@@ -441,6 +442,9 @@ void sv_ops_fill(struct verbs_context *v);
 void sv_ops_kill(struct verbs_context *v);
 int sv_query_port_len(struct ibv_context *context, uint8_t port_num,
 		      struct ibv_port_attr *attr, size_t len);
+int sv_query_device_ex(struct ibv_context *context,
+		       const struct ibv_query_device_ex_input *input,
+		       struct ibv_device_attr_ex *attr, size_t attr_size);
 
 /* In a child of fork(): no lock is taken. */
 void sv_link_fork_prepare(void);

@@ -86,6 +86,7 @@ void sv_ops_fill(struct verbs_context *v)
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	v->context.ops = live_ops;
 	v->query_port = sv_query_port_len;
+	v->query_device_ex = sv_query_device_ex;
 }
 
 void sv_ops_kill(struct verbs_context *v)

@@ -32,6 +32,7 @@ static struct ibv_context *open_dev(void)
 Test(objects, device_says_what_it_is)
 {
 	struct ibv_context *ctx = open_dev();
+	struct ibv_device_attr_ex dev_ex;
 	struct ibv_device_attr dev;
 	struct verbs_context *vctx;
 	struct ibv_port_attr port;
@@ -41,6 +42,7 @@ Test(objects, device_says_what_it_is)
 	cr_assert_eq(ctx->device->transport_type, IBV_TRANSPORT_IB);
 	cr_assert_eq(sv_query_device(ctx, &dev), 0);
 	cr_assert_eq(dev.phys_port_cnt, 1);
+	cr_assert_neq(dev.vendor_id, 0);
 	cr_assert_neq(dev.node_guid, 0);
 	cr_assert_eq(dev.node_guid, sv_get_device_guid(ctx->device));
 	/* As the header's inline does it. */
@@ -50,6 +52,18 @@ Test(objects, device_says_what_it_is)
 	cr_assert_eq(port.state, IBV_PORT_ACTIVE);
 	cr_assert_eq(port.active_mtu, IBV_MTU_4096);
 	cr_assert_eq(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+	vctx = verbs_get_ctx_op(ctx, query_device_ex);
+	cr_assert_not_null(vctx);
+	cr_assert_eq(vctx->query_device_ex(ctx, NULL, &dev_ex, sizeof(dev_ex)),
+		     0);
+	cr_assert_eq(dev_ex.phys_port_cnt_ex, 1);
+	cr_assert_eq(memcmp(&dev_ex.orig_attr, &dev, sizeof(dev)), 0);
+	/* A program that is older than most of the structure. */
+	memset(&dev_ex, 0xff, sizeof(dev_ex));
+	cr_assert_eq(vctx->query_device_ex(ctx, NULL, &dev_ex,
+					   sizeof(dev) + 4), 0);
+	cr_assert_neq(dev_ex.phys_port_cnt_ex, 1);
+	cr_assert_eq(vctx->query_device_ex(ctx, NULL, &dev_ex, 4), EINVAL);
 	cr_assert_eq(sv_query_port(ctx, 2, &port), EINVAL);
 	cr_assert_eq(sv_query_pkey(ctx, 1, 0, &pkey), 0);
 	cr_assert_eq(pkey, 0xffff);
