@@ -47,6 +47,8 @@ struct ibv_pd *sv_alloc_pd(struct ibv_context *context);
 int sv_dealloc_pd(struct ibv_pd *pd);
 struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			 int access);
+int sv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+		size_t length, int access);
 int sv_dereg_mr(struct ibv_mr *mr);
 
 /* Completion queues. */

@@ -235,6 +235,15 @@ static int pages_check(void *addr, size_t length, int access)
 	return msync((void *)from, len, MS_ASYNC) ? EFAULT : 0;
 }
 
+/* Positive errno. */
+static int range_check(void *addr, size_t length, int access)
+{
+	if (!length || length > SV_MAX_MR_SIZE ||
+	    (uintptr_t)addr + length < (uintptr_t)addr)
+		return EINVAL;
+	return pages_check(addr, length, access);
+}
+
 struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			 int access)
 {
@@ -243,11 +252,8 @@ struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	int err;
 
 	err = sv_ctx_dead(pd->context) ? ENODEV : access_check(access);
-	if (!err && (!length || length > SV_MAX_MR_SIZE ||
-		     (uintptr_t)addr + length < (uintptr_t)addr))
-		err = EINVAL;
 	if (!err)
-		err = pages_check(addr, length, access);
+		err = range_check(addr, length, access);
 	if (err)
 		goto err_errno;
 	err = ENOMEM;
@@ -279,6 +285,50 @@ struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 err_errno:
 	errno = err;
 	return NULL;
+}
+
+/*
+ * The key stays, what it stands for changes in one go. What a peer had begun
+ * with the old meaning is waited for.
+ */
+int sv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr,
+		size_t length, int access)
+{
+	struct sv_mr *mr = sv_mr(ibmr);
+	struct sv_mr_ent *ent = &mr_tbl[mr->index];
+	struct ibv_mr want = *ibmr;
+	int err = 0;
+
+	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		access = atomic_load_explicit(&ent->access,
+					      memory_order_relaxed);
+	if (flags & IBV_REREG_MR_CHANGE_PD)
+		want.pd = pd;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		want.addr = addr;
+		want.length = length;
+	}
+	if (sv_ctx_dead(ibmr->context))
+		err = ENODEV;
+	else if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED ||
+		 !want.pd || want.pd->context != ibmr->context)
+		err = EINVAL;
+	else
+		err = access_check(access);
+	if (!err)
+		err = range_check(want.addr, want.length, access);
+	if (err) {
+		errno = err;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	lock_take(&mr_lock);
+	mr_publish(ent, ibmr->rkey, sv_pd(want.pd)->id, access, &want);
+	lock_drop(&mr_lock);
+	sv_link_quiesce(ibmr->rkey, SV_DEREG_WAIT_MS);
+	atomic_fetch_add(&sv_pd(want.pd)->users, 1);
+	atomic_fetch_sub(&sv_pd(ibmr->pd)->users, 1);
+	*ibmr = want;
+	return 0;
 }
 
 /*

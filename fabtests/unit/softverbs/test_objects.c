@@ -224,6 +224,64 @@ Test(objects, mr_key_bounds_domain_rights)
 	cr_assert_eq(sv_close_device(ctx), 0);
 }
 
+/* The key is the same, and stands for something else; or nothing changes. */
+Test(objects, mr_anew)
+{
+	struct ibv_context *ctx = open_dev();
+	struct ibv_pd *pd = sv_alloc_pd(ctx), *other = sv_alloc_pd(ctx);
+	const int all = IBV_REREG_MR_CHANGE_TRANSLATION |
+			IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+	const struct sv_mr_ent *tbl = sv_mr_table();
+	static char buf[8192];
+	struct ibv_mr *mr = sv_reg_mr(pd, buf, 4096, IBV_ACCESS_LOCAL_WRITE);
+	uint32_t id = sv_pd(pd)->id, key = mr->rkey;
+	uint64_t base = (uintptr_t)buf, va;
+
+	cr_assert_eq(sv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+				 IBV_ACCESS_LOCAL_WRITE |
+					 IBV_ACCESS_REMOTE_READ),
+		     0);
+	key = mr->rkey;
+	cr_assert(sv_mr_check(tbl, key, id, IBV_ACCESS_REMOTE_READ, base, 4096,
+			      &va));
+	cr_assert_eq(sv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL,
+				 buf + 4096, 100, 0),
+		     0);
+	key = mr->rkey;
+	cr_assert_eq(mr->addr, buf + 4096);
+	cr_assert_eq(mr->length, 100);
+	cr_assert(sv_mr_check(tbl, key, id, IBV_ACCESS_REMOTE_READ,
+			      base + 4096, 100, &va));
+	cr_assert_eq(va, base + 4096);
+	cr_assert_not(sv_mr_check(tbl, key, id, 0, base, 1, &va));
+	cr_assert_not(sv_mr_check(tbl, key, id, 0, base + 4096, 101, &va));
+
+	/* Wrong in some way: as it was. */
+	cr_assert_neq(sv_rereg_mr(mr, all, other, buf, 4096,
+				  IBV_ACCESS_REMOTE_WRITE),
+		      0);
+	cr_assert_neq(sv_rereg_mr(mr, all, other, buf, 0, 0), 0);
+	cr_assert_neq(sv_rereg_mr(mr, all, NULL, buf, 4096, 0), 0);
+	cr_assert_neq(sv_rereg_mr(mr, 0, other, buf, 4096, 0), 0);
+	cr_assert_neq(sv_rereg_mr(mr, 64, other, buf, 4096, 0), 0);
+	cr_assert_eq(mr->pd, pd);
+	cr_assert(sv_mr_check(tbl, mr->rkey, id, IBV_ACCESS_REMOTE_READ,
+			      base + 4096, 100, &va));
+
+	cr_assert_eq(sv_rereg_mr(mr, all, other, buf, 10, 0), 0);
+	key = mr->rkey;
+	cr_assert_eq(mr->pd, other);
+	cr_assert(sv_mr_check(tbl, key, sv_pd(other)->id, 0, base, 10, &va));
+	cr_assert_not(sv_mr_check(tbl, key, id, 0, base, 10, &va));
+	cr_assert_not(sv_mr_check(tbl, key, sv_pd(other)->id,
+				  IBV_ACCESS_REMOTE_READ, base, 10, &va));
+	cr_assert_eq(sv_dealloc_pd(pd), 0);
+	cr_assert_eq(sv_dealloc_pd(other), EBUSY);
+	cr_assert_eq(sv_dereg_mr(mr), 0);
+	cr_assert_eq(sv_dealloc_pd(other), 0);
+	cr_assert_eq(sv_close_device(ctx), 0);
+}
+
 static int by_key(const void *a, const void *b)
 {
 	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
