@@ -72,37 +72,6 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 	return sv_abi_null(__func__);
 }
 
-int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-		 size_t length, int access)
-{
-	errno = nosys(__func__);
-	return IBV_REREG_MR_ERR_INPUT;
-}
-
-/* ---- shared receive queues ---- */
-
-struct ibv_srq *ibv_create_srq(struct ibv_pd *pd,
-			       struct ibv_srq_init_attr *attr)
-{
-	return sv_abi_null(__func__);
-}
-
-int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr,
-		   int attr_mask)
-{
-	return nosys(__func__);
-}
-
-int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
-{
-	return nosys(__func__);
-}
-
-int ibv_destroy_srq(struct ibv_srq *srq)
-{
-	return nosys(__func__);
-}
-
 /* ---- queue pairs ---- */
 
 /* No QP was made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS. */

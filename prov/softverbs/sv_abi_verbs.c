@@ -209,6 +209,12 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
 }
 
+int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
+		 size_t length, int access)
+{
+	return sv_rereg_mr(mr, flags, pd, addr, length, access);
+}
+
 int ibv_dereg_mr(struct ibv_mr *mr)
 {
 	return sv_dereg_mr(mr);
@@ -252,6 +258,30 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
 void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 {
 	sv_ack_cq_events(cq, nevents);
+}
+
+/* ---- shared receive queues ---- */
+
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd,
+			       struct ibv_srq_init_attr *attr)
+{
+	return sv_create_srq(pd, attr);
+}
+
+int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr,
+		   int attr_mask)
+{
+	return sv_modify_srq(srq, attr, attr_mask);
+}
+
+int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	return sv_query_srq(srq, attr);
+}
+
+int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	return sv_destroy_srq(srq);
 }
 
 /* ---- queue pairs ---- */
