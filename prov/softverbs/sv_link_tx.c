@@ -417,7 +417,8 @@ static enum push push_ask(struct sv_link *link, struct sv_swr *swr)
 	};
 	uint32_t size = 0;
 
-	if (link->rd_cnt >= link->qp->attr.max_rd_atomic)
+	/* Even if it was set to 0 meanwhile: one, or it would wait for ever. */
+	if (link->rd_cnt && link->rd_cnt >= link->qp->attr.max_rd_atomic)
 		return PUSH_WAIT;
 	if (!tx_room(link, &msg, 0))
 		return PUSH_FULL;
