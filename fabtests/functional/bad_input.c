@@ -361,18 +361,18 @@ static int null_desc_array(void)
 		ASSERT_OK(fi_recv(srv.ep, NULL, 0, NULL, 0, &rx));
 		switch (i) {
 		case 0:
-			ASSERT_OK(fi_sendmsg(cli.ep, &msg, FI_COMPLETION));
+			ASSERT_TAKEN(fi_sendmsg(cli.ep, &msg, FI_COMPLETION));
 			break;
 		case 1:
-			ASSERT_OK(fi_sendv(cli.ep, &iov, NULL, 1, 0, &tx));
+			ASSERT_TAKEN(fi_sendv(cli.ep, &iov, NULL, 1, 0, &tx));
 			break;
 		case 2:
-			ASSERT_OK(fi_sendv(cli.ep, NULL, NULL, 0, 0, &tx));
+			ASSERT_TAKEN(fi_sendv(cli.ep, NULL, NULL, 0, 0, &tx));
 			break;
 		case 3:
 			msg.msg_iov = NULL;
 			msg.iov_count = 0;
-			ASSERT_OK(fi_sendmsg(cli.ep, &msg, FI_COMPLETION));
+			ASSERT_TAKEN(fi_sendmsg(cli.ep, &msg, FI_COMPLETION));
 			break;
 		default:
 			/* Small enough to inject: no local key is needed. */
@@ -380,9 +380,9 @@ static int null_desc_array(void)
 			msg.msg_iov = &iov;
 			msg.iov_count = 1;
 			ASSERT_OK(fi_recv(srv.ep, rx.p, 8, rx.desc, 0, &srv));
-			ASSERT_OK(fi_inject(cli.ep, NULL, 0, 0));
-			ASSERT_OK(fi_sendmsg(cli.ep, &msg,
-					     FI_INJECT | FI_COMPLETION));
+			ASSERT_TAKEN(fi_inject(cli.ep, NULL, 0, 0));
+			ASSERT_TAKEN(fi_sendmsg(cli.ep, &msg,
+						FI_INJECT | FI_COMPLETION));
 			expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, &c);
 			ASSERT_EQ(c.len, 0);
 			expect_ok(srv.cq, &srv, FI_RECV | FI_MSG, &c);

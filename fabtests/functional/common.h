@@ -65,6 +65,20 @@ bool cmp_holds(long long a, const char *op, long long b);
 #define ASSERT_LE(a, b) ASSERT_CMP(a, <=, b)
 #define ASSERT_GE(a, b) ASSERT_CMP(a, >=, b)
 #define ASSERT_OK(call) ASSERT_EQ(call, 0)
+/* Of an operation that is posted. -FI_EAGAIN is no refusal as long as it clears
+ * (fi_msg(3)), here while nothing else is done. */
+#define ASSERT_TAKEN(call)                                                    \
+	do {                                                                  \
+		uint64_t end_ = now_us() + (uint64_t)slow_ms(5000) * 1000;    \
+		unsigned int turn_ = 0;                                       \
+		ssize_t ret_;                                                 \
+									      \
+		while ((ret_ = (call)) == -FI_EAGAIN && now_us() < end_) {    \
+			progress();                                           \
+			relax(&turn_);                                        \
+		}                                                             \
+		ASSERT_EQ(ret_, 0);                                           \
+	} while (0)
 
 enum { PASSED = 0, FAILED = 1, SKIPPED = 77 };
 
@@ -281,8 +295,7 @@ struct buf {
 void buf_open(struct end *e, struct buf *b, size_t len, uint64_t access);
 void buf_close(struct buf *b);
 
-/* fi_recv and fi_send that must be taken. -FI_EAGAIN is no refusal as long as
- * it clears (fi_msg(3)); nothing else may be posted for that. */
+/* fi_recv and fi_send that must be taken. */
 void post_recv(struct end *e, struct buf *b, size_t off, size_t len,
 	       void *context);
 void post_send(struct end *e, struct buf *b, size_t off, size_t len,

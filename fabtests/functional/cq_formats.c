@@ -68,7 +68,8 @@ static void one_message(enum fi_cq_format format, bool with_data)
 	post_recv(&srv, &rx, 0, LEN, &rx);
 	if (with_data) {
 		flags |= FI_REMOTE_CQ_DATA;
-		ASSERT_OK(fi_senddata(cli.ep, tx.p, 100, tx.desc, DATA, 0, &tx));
+		ASSERT_TAKEN(
+			fi_senddata(cli.ep, tx.p, 100, tx.desc, DATA, 0, &tx));
 	} else {
 		post_send(&cli, &tx, 0, 100, &tx);
 	}
@@ -82,8 +83,8 @@ static void one_write_with_data(enum fi_cq_format format)
 
 	if (takes_recv(&srv))
 		post_recv(&srv, &rx, 0, 0, &rx);
-	ASSERT_OK(fi_writedata(cli.ep, tx.p, 100, tx.desc, DATA, 0, rx.addr,
-			       rx.key, &tx));
+	ASSERT_TAKEN(fi_writedata(cli.ep, tx.p, 100, tx.desc, DATA, 0, rx.addr,
+				  rx.key, &tx));
 	check_one(cli.cq, format, &tx, FI_RMA | FI_WRITE, 0);
 	/* The context is that of the receive, where it took one. */
 	check_one(srv.cq, format, takes_recv(&srv) ? &rx : NULL, flags, 100);
@@ -98,11 +99,11 @@ static int one_format(enum fi_cq_format format)
 	buf_open(&srv, &rx, LEN, ALL_ACCESS);
 	for (int round = 0; round < 3; round++) {
 		one_message(format, false);
-		ASSERT_OK(fi_write(cli.ep, tx.p, 64, tx.desc, 0, rx.addr,
-				   rx.key, &tx));
+		ASSERT_TAKEN(fi_write(cli.ep, tx.p, 64, tx.desc, 0, rx.addr,
+				      rx.key, &tx));
 		check_one(cli.cq, format, &tx, FI_RMA | FI_WRITE, 0);
-		ASSERT_OK(fi_read(cli.ep, tx.p, 64, tx.desc, 0, rx.addr,
-				  rx.key, &rx));
+		ASSERT_TAKEN(fi_read(cli.ep, tx.p, 64, tx.desc, 0, rx.addr,
+				     rx.key, &rx));
 		check_one(cli.cq, format, &rx, FI_RMA | FI_READ, 0);
 		if (has_cq_data(&cli)) {
 			one_message(format, true);

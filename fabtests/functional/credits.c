@@ -90,10 +90,10 @@ static int rma_passes(void)
 {
 	open_all(NULL);
 	ASSERT_EQ(try_send(&cli, &tx), -FI_EAGAIN);
-	ASSERT_OK(fi_write(cli.ep, tx.p, LEN, tx.desc, 0, rx.addr, rx.key,
-			   &tx));
-	ASSERT_OK(fi_read(cli.ep, tx.p, LEN, tx.desc, 0, rx.addr, rx.key,
-			  &tx));
+	ASSERT_TAKEN(
+		fi_write(cli.ep, tx.p, LEN, tx.desc, 0, rx.addr, rx.key, &tx));
+	ASSERT_TAKEN(
+		fi_read(cli.ep, tx.p, LEN, tx.desc, 0, rx.addr, rx.key, &tx));
 	expect_ok(cli.cq, &tx, FI_WRITE | FI_RMA, NULL);
 	expect_ok(cli.cq, &tx, FI_READ | FI_RMA, NULL);
 	return close_all();

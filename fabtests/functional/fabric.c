@@ -312,18 +312,7 @@ void post_recv(struct end *e, struct buf *b, size_t off, size_t len,
 void post_send(struct end *e, struct buf *b, size_t off, size_t len,
 	       void *context)
 {
-	uint64_t end = now_us() + (uint64_t)slow_ms(5000) * 1000;
-	unsigned int turn = 0;
-	ssize_t ret;
-
-	for (;;) {
-		ret = fi_send(e->ep, b->p + off, len, b->desc, 0, context);
-		if (ret != -FI_EAGAIN || now_us() > end)
-			break;
-		fi_cq_read(e->tx_cq, NULL, 0);
-		relax(&turn);
-	}
-	ASSERT_OK(ret);
+	ASSERT_TAKEN(fi_send(e->ep, b->p + off, len, b->desc, 0, context));
 }
 
 bool is_iwarp(const struct end *e)

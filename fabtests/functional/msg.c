@@ -166,7 +166,7 @@ static int vectors(void)
 			split(&rx, LEN, riov, rdesc, r);
 			ASSERT_OK(fi_recvv(srv.ep, riov, rdesc, r, 0, &rx));
 			split(&tx, LEN, siov, sdesc, s);
-			ASSERT_OK(fi_sendv(cli.ep, siov, sdesc, s, 0, &tx));
+			ASSERT_TAKEN(fi_sendv(cli.ep, siov, sdesc, s, 0, &tx));
 			expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 			check_received(LEN, seed, 0, 0);
 		}
@@ -195,7 +195,7 @@ static int empty_iov_entry(void)
 			desc[i] = tx.desc;
 			off += iov[i].iov_len;
 		}
-		ASSERT_OK(fi_sendv(cli.ep, iov, desc, 3, 0, &tx));
+		ASSERT_TAKEN(fi_sendv(cli.ep, iov, desc, 3, 0, &tx));
 		expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 		check_received(200, 9, 0, 0);
 	}
@@ -215,7 +215,7 @@ static void send_msg(size_t len, size_t cnt, uint64_t flags, uint64_t data,
 		.data = data,
 	};
 
-	ASSERT_OK(fi_sendmsg(cli.ep, &msg, flags));
+	ASSERT_TAKEN(fi_sendmsg(cli.ep, &msg, flags));
 }
 
 static int sendmsg_recvmsg(void)
@@ -258,9 +258,9 @@ static int more(void)
 			.context = &tx,
 		};
 
-		ASSERT_OK(fi_sendmsg(cli.ep, &msg,
-				     i + 1 < N ? FI_MORE | FI_COMPLETION :
-						 FI_COMPLETION));
+		ASSERT_TAKEN(fi_sendmsg(cli.ep, &msg,
+					i + 1 < N ? FI_MORE | FI_COMPLETION
+						  : FI_COMPLETION));
 	}
 	for (size_t i = 0; i < N; i++) {
 		expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
@@ -285,13 +285,13 @@ static int inject(void)
 	for (size_t len = 0; len <= max; len = len < 8 ? len + 1 : len * 2) {
 		fill(mem, len, (uint32_t)len);
 		arm_recv(len);
-		ASSERT_OK(fi_inject(cli.ep, mem, len, 0));
+		ASSERT_TAKEN(fi_inject(cli.ep, mem, len, 0));
 		memset(mem, 0xdd, max + 1);
 		check_received(len, (uint32_t)len, 0, 0);
 	}
 	fill(mem, max, 77);
 	arm_recv(max);
-	ASSERT_OK(fi_inject(cli.ep, mem, max, 0));
+	ASSERT_TAKEN(fi_inject(cli.ep, mem, max, 0));
 	memset(mem, 0xdd, max + 1);
 	check_received(max, 77, 0, 0);
 	free(mem);
@@ -369,12 +369,12 @@ static int cq_data(void)
 
 	fill(tx.p, 100, 1);
 	arm_recv(100);
-	ASSERT_OK(fi_senddata(cli.ep, tx.p, 100, tx.desc, data, 0, &tx));
+	ASSERT_TAKEN(fi_senddata(cli.ep, tx.p, 100, tx.desc, data, 0, &tx));
 	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 	check_received(100, 1, FI_REMOTE_CQ_DATA, data);
 
 	arm_recv(0);
-	ASSERT_OK(fi_senddata(cli.ep, NULL, 0, NULL, mask, 0, &tx));
+	ASSERT_TAKEN(fi_senddata(cli.ep, NULL, 0, NULL, mask, 0, &tx));
 	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 	check_received(0, 0, FI_REMOTE_CQ_DATA, mask);
 
@@ -396,11 +396,11 @@ static int stale_data(void)
 	for (int round = 0; round < 3; round++) {
 		fill(tx.p, 8, 1);
 		arm_recv(8);
-		ASSERT_OK(fi_injectdata(cli.ep, tx.p, 8, 0x1234, 0));
+		ASSERT_TAKEN(fi_injectdata(cli.ep, tx.p, 8, 0x1234, 0));
 		check_received(8, 1, FI_REMOTE_CQ_DATA, 0x1234);
 
 		arm_recv(8);
-		ASSERT_OK(fi_inject(cli.ep, tx.p, 8, 0));
+		ASSERT_TAKEN(fi_inject(cli.ep, tx.p, 8, 0));
 		check_received(8, 1, 0, 0);
 
 		one_send(8, 2);

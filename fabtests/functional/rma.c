@@ -64,13 +64,13 @@ static int sizes(void)
 		uint32_t seed = (uint32_t)i + 1;
 
 		fill(tx.p, list[i], seed);
-		ASSERT_OK(fi_write(cli.ep, tx.p, list[i], tx.desc, 0, rx.addr,
-				   rx.key, &tx));
+		ASSERT_TAKEN(fi_write(cli.ep, tx.p, list[i], tx.desc, 0,
+				      rx.addr, rx.key, &tx));
 		wrote(list[i], seed);
 		fill(rx.p, list[i], seed + 100);
 		memset(tx.p, 0, list[i]);
-		ASSERT_OK(fi_read(cli.ep, tx.p, list[i], tx.desc, 0, rx.addr,
-				  rx.key, &tx));
+		ASSERT_TAKEN(fi_read(cli.ep, tx.p, list[i], tx.desc, 0, rx.addr,
+				     rx.key, &tx));
 		did_read(list[i], seed + 100);
 		memset(rx.p, 0xee, list[i]);
 	}
@@ -86,12 +86,12 @@ static int big(void)
 	len = min_size(len, cli.info->ep_attr->max_msg_size);
 	memset(rx.p, 0xee, rx.len);
 	fill(tx.p, len, 1);
-	ASSERT_OK(fi_write(cli.ep, tx.p, len, tx.desc, 0, rx.addr, rx.key,
-			   &tx));
+	ASSERT_TAKEN(
+		fi_write(cli.ep, tx.p, len, tx.desc, 0, rx.addr, rx.key, &tx));
 	wrote(len, 1);
 	fill(rx.p, len, 2);
-	ASSERT_OK(fi_read(cli.ep, tx.p, len, tx.desc, 0, rx.addr, rx.key,
-			  &tx));
+	ASSERT_TAKEN(
+		fi_read(cli.ep, tx.p, len, tx.desc, 0, rx.addr, rx.key, &tx));
 	did_read(len, 2);
 	return close_all();
 }
@@ -104,15 +104,15 @@ static int offsets(void)
 		for (size_t len = 1; len < 100; len += 17) {
 			memset(rx.p, 0xee, 4096);
 			fill(tx.p, len, 3);
-			ASSERT_OK(fi_write(cli.ep, tx.p, len, tx.desc, 0,
-					   rx.addr + off, rx.key, &tx));
+			ASSERT_TAKEN(fi_write(cli.ep, tx.p, len, tx.desc, 0,
+					      rx.addr + off, rx.key, &tx));
 			expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
 			EXPECT_FILLED(rx.p + off, len, 3);
 			ASSERT_BYTES(rx.p, off, 0xee);
 			ASSERT_BYTES(rx.p + off + len, 100, 0xee);
 		}
-	ASSERT_OK(fi_write(cli.ep, tx.p, 1, tx.desc, 0,
-			   rx.addr + 4096 + GUARD - 1, rx.key, &tx));
+	ASSERT_TAKEN(fi_write(cli.ep, tx.p, 1, tx.desc, 0,
+			      rx.addr + 4096 + GUARD - 1, rx.key, &tx));
 	expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
 	return close_all();
 }
@@ -143,15 +143,15 @@ static int vectors(void)
 	for (size_t cnt = 1; cnt <= max; cnt++) {
 		split(LEN, iov, desc, cnt);
 		fill(tx.p, LEN, (uint32_t)cnt);
-		ASSERT_OK(fi_writev(cli.ep, iov, desc, cnt, 0, rx.addr, rx.key,
-				    &tx));
+		ASSERT_TAKEN(fi_writev(cli.ep, iov, desc, cnt, 0, rx.addr,
+				       rx.key, &tx));
 		wrote(LEN, (uint32_t)cnt);
 		/* A device may take fewer pieces for what it reads into;
 		 * hiding that is the provider's business. */
 		fill(rx.p, LEN, (uint32_t)cnt + 50);
 		memset(tx.p, 0, LEN);
-		ASSERT_OK(fi_readv(cli.ep, iov, desc, cnt, 0, rx.addr, rx.key,
-				   &tx));
+		ASSERT_TAKEN(fi_readv(cli.ep, iov, desc, cnt, 0, rx.addr,
+				      rx.key, &tx));
 		did_read(LEN, (uint32_t)cnt + 50);
 		memset(rx.p, 0xee, LEN);
 	}
@@ -230,7 +230,7 @@ static int remote_vectors(void)
 		memset(rx.p, 0xee, 4096);
 		for (size_t i = 0; i < cnt; i++)
 			fill(tx.p + i * 100, 100, (uint32_t)i);
-		ASSERT_OK(fi_writemsg(cli.ep, &msg, FI_COMPLETION));
+		ASSERT_TAKEN(fi_writemsg(cli.ep, &msg, FI_COMPLETION));
 		expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
 		for (size_t i = 0; i < cnt; i++) {
 			EXPECT_FILLED(rx.p + i * 200, 100, (uint32_t)i);
@@ -244,7 +244,7 @@ static int remote_vectors(void)
 static void sync_by_message(void)
 {
 	post_recv(&srv, &rx, 4096, 0, &rx);
-	ASSERT_OK(fi_send(cli.ep, NULL, 0, NULL, 0, &srv));
+	ASSERT_TAKEN(fi_send(cli.ep, NULL, 0, NULL, 0, &srv));
 	expect_ok(cli.cq, &srv, FI_SEND | FI_MSG, NULL);
 	expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, NULL);
 }
@@ -260,8 +260,8 @@ static int inject_write(void)
 	ASSERT(mem);
 	for (size_t len = 0; len <= max; len = len ? len * 2 : 1) {
 		fill(mem, len, (uint32_t)len);
-		ASSERT_OK(fi_inject_write(cli.ep, mem, len, 0, rx.addr,
-					  rx.key));
+		ASSERT_TAKEN(
+			fi_inject_write(cli.ep, mem, len, 0, rx.addr, rx.key));
 		memset(mem, 0xdd, max);
 		sync_by_message();
 		ASSERT_FILLED(rx.p, len, (uint32_t)len);
@@ -305,22 +305,22 @@ static int write_data(void)
 	for (uint32_t i = 1; i < 4; i++) {
 		fill(tx.p, 100, i);
 		arm_data();
-		ASSERT_OK(fi_writedata(cli.ep, tx.p, 100, tx.desc, 0xabc0 + i,
-				       0, rx.addr, rx.key, &tx));
+		ASSERT_TAKEN(fi_writedata(cli.ep, tx.p, 100, tx.desc,
+					  0xabc0 + i, 0, rx.addr, rx.key, &tx));
 		got_data(0xabc0 + i);
 		wrote(100, i);
 
 		fill(tx.p, 16, i + 10);
 		arm_data();
-		ASSERT_OK(fi_inject_writedata(cli.ep, tx.p, 16, 0xdef0 + i, 0,
-					      rx.addr, rx.key));
+		ASSERT_TAKEN(fi_inject_writedata(cli.ep, tx.p, 16, 0xdef0 + i,
+						 0, rx.addr, rx.key));
 		got_data(0xdef0 + i);
 		ASSERT_FILLED(rx.p, 16, i + 10);
 		memset(rx.p, 0xee, 16);
 
 		/* And none is left for the next, plain one. */
-		ASSERT_OK(fi_inject_write(cli.ep, tx.p, 16, 0, rx.addr,
-					  rx.key));
+		ASSERT_TAKEN(
+			fi_inject_write(cli.ep, tx.p, 16, 0, rx.addr, rx.key));
 		sync_by_message();
 		memset(rx.p, 0xee, 16);
 
@@ -343,9 +343,9 @@ static int write_then_send(void)
 
 		fill(tx.p, len, i);
 		post_recv(&srv, &rx, SIZE, 0, &rx);
-		ASSERT_OK(fi_write(cli.ep, tx.p, len, tx.desc, 0, rx.addr,
-				   rx.key, &tx));
-		ASSERT_OK(fi_send(cli.ep, NULL, 0, NULL, 0, &cli));
+		ASSERT_TAKEN(fi_write(cli.ep, tx.p, len, tx.desc, 0, rx.addr,
+				      rx.key, &tx));
+		ASSERT_TAKEN(fi_send(cli.ep, NULL, 0, NULL, 0, &cli));
 		expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, NULL);
 		ASSERT_FILLED(rx.p, len, i);
 		expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
@@ -362,8 +362,8 @@ static int many_reads(void)
 	open_all(N * LEN);
 	fill(rx.p, N * LEN, 8);
 	for (size_t i = 0; i < N; i++)
-		ASSERT_OK(fi_read(cli.ep, tx.p + i * LEN, LEN, tx.desc, 0,
-				  rx.addr + i * LEN, rx.key, &tx));
+		ASSERT_TAKEN(fi_read(cli.ep, tx.p + i * LEN, LEN, tx.desc, 0,
+				     rx.addr + i * LEN, rx.key, &tx));
 	for (size_t i = 0; i < N; i++)
 		expect_ok(cli.cq, &tx, FI_RMA | FI_READ, NULL);
 	ASSERT_FILLED(tx.p, N * LEN, 8);
@@ -378,8 +378,8 @@ static int read_only_sink(void)
 	open_all(4096);
 	buf_open(&cli, &sink, 4096, FI_READ);
 	fill(rx.p, 4096, 5);
-	ASSERT_OK(fi_read(cli.ep, sink.p, 4096, sink.desc, 0, rx.addr, rx.key,
-			  &sink));
+	ASSERT_TAKEN(fi_read(cli.ep, sink.p, 4096, sink.desc, 0, rx.addr,
+			     rx.key, &sink));
 	expect_ok(cli.cq, &sink, FI_RMA | FI_READ, NULL);
 	ASSERT_FILLED(sink.p, 4096, 5);
 	buf_close(&sink);
@@ -405,11 +405,12 @@ static int read_only_memory(void)
 	ASSERT_OK(fi_mr_reg(srv.domain, page, 4096, FI_REMOTE_READ, 0, 101, 0,
 			    &target, NULL));
 	virt = srv.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR;
-	ASSERT_OK(fi_write(cli.ep, page, 4096, fi_mr_desc(src), 0, rx.addr,
-			   rx.key, &tx));
+	ASSERT_TAKEN(fi_write(cli.ep, page, 4096, fi_mr_desc(src), 0, rx.addr,
+			      rx.key, &tx));
 	wrote(4096, 6);
-	ASSERT_OK(fi_read(cli.ep, tx.p, 4096, tx.desc, 0,
-			  virt ? (uintptr_t)page : 0, fi_mr_key(target), &tx));
+	ASSERT_TAKEN(fi_read(cli.ep, tx.p, 4096, tx.desc, 0,
+			     virt ? (uintptr_t)page : 0, fi_mr_key(target),
+			     &tx));
 	did_read(4096, 6);
 	ASSERT_OK(fi_close(&src->fid));
 	ASSERT_OK(fi_close(&target->fid));

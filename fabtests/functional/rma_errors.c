@@ -47,11 +47,11 @@ static int not_checked(void)
 static void post(uint64_t op, size_t len, uint64_t addr, uint64_t key)
 {
 	if (op == FI_READ)
-		ASSERT_OK(fi_read(cli.ep, tx.p, len, tx.desc, 0, addr, key,
-				  &tx));
+		ASSERT_TAKEN(
+			fi_read(cli.ep, tx.p, len, tx.desc, 0, addr, key, &tx));
 	else
-		ASSERT_OK(fi_write(cli.ep, tx.p, len, tx.desc, 0, addr, key,
-				   &tx));
+		ASSERT_TAKEN(fi_write(cli.ep, tx.p, len, tx.desc, 0, addr, key,
+				      &tx));
 }
 
 /* How the connection ends: both are told, once. */
@@ -273,7 +273,7 @@ static int inject_fails(void)
 	if (!checks_access())
 		return not_checked();
 	open_all(ALL_ACCESS);
-	ASSERT_OK(fi_inject_write(cli.ep, tx.p, 8, 0, rx.addr, 0xdead00));
+	ASSERT_TAKEN(fi_inject_write(cli.ep, tx.p, 8, 0, rx.addr, 0xdead00));
 	if (!is_iwarp(&cli)) {
 		expect_comp(cli.cq, &c);
 		ASSERT_CMP(c.err, >, 0);

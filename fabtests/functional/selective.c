@@ -133,7 +133,7 @@ static int not_selective(void)
 
 static void send_one(void)
 {
-	ASSERT_OK(fi_inject(cli.ep, tx.p, 8, 0));
+	ASSERT_TAKEN(fi_inject(cli.ep, tx.p, 8, 0));
 }
 
 /* On the receive side. */
@@ -173,15 +173,15 @@ static int op_flags_ask(void)
 	};
 
 	open_all(&how);
-	ASSERT_OK(fi_write(cli.ep, tx.p, 64, tx.desc, 0, rx.addr, rx.key,
-			   &tx));
+	ASSERT_TAKEN(
+		fi_write(cli.ep, tx.p, 64, tx.desc, 0, rx.addr, rx.key, &tx));
 	expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
 	/* "Operations that take flags as input override the op_flags." */
 	if (is_vrc()) {
 		ASSERT_OK(write_msg(0));
 		expect_no_comp(cli.cq, 50);
 	}
-	ASSERT_OK(fi_inject_write(cli.ep, tx.p, 8, 0, rx.addr, rx.key));
+	ASSERT_TAKEN(fi_inject_write(cli.ep, tx.p, 8, 0, rx.addr, rx.key));
 	expect_no_comp(cli.cq, 20);
 	return close_all();
 }
@@ -198,8 +198,8 @@ static int errors_are_told(void)
 	for (int i = 0; i < 3; i++)
 		ASSERT_OK(write_msg(0));
 	/* A read: even iWARP learns that it failed, if only by flushing it. */
-	ASSERT_OK(fi_read(cli.ep, tx.p, 64, tx.desc, 0, rx.addr, 0xdead00,
-			  &tx));
+	ASSERT_TAKEN(
+		fi_read(cli.ep, tx.p, 64, tx.desc, 0, rx.addr, 0xdead00, &tx));
 	expect_comp(cli.cq, &c);
 	ASSERT_CMP(c.err, >, 0);
 	if (!is_iwarp(&cli))
