@@ -97,15 +97,18 @@ static __cold bool resolve_own(const struct ibv_wc *wc,
 	return false;
 }
 
-/* The tail of an unordered ring when req is done. */
+/* The tail of an unordered ring when req is done; next is the index after it,
+ * which head may not have reached yet (see struct vrc_ring). */
 static __cold uint32_t tail_behind_done(struct vrc_ring *ring,
-					struct vrc_req *req, uint32_t tail)
+					struct vrc_req *req, uint32_t tail,
+					uint32_t next)
 {
-	uint32_t head = atomic_load_explicit(&ring->head,
-					     memory_order_acquire);
+	uint32_t end = atomic_load_explicit(&ring->head, memory_order_acquire);
 
+	if ((int32_t)(next - end) > 0)
+		end = next;
 	req->flags |= VRC_REQ_DONE;
-	while (tail != head && ring->req[tail & ring->mask].flags & VRC_REQ_DONE)
+	while (tail != end && ring->req[tail & ring->mask].flags & VRC_REQ_DONE)
 		tail++;
 	return tail;
 }
@@ -153,7 +156,7 @@ static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
 	}
 retire:
 	if (unlikely(ring->unordered))
-		next = tail_behind_done(ring, req, tail);
+		next = tail_behind_done(ring, req, tail, next);
 	if (unlikely(ring->mrs))
 		vrc_local_release(ep, ring, tail, next);
 	/* This record and all before it may be used again; pairs with the

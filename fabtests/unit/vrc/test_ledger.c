@@ -169,8 +169,9 @@ Test(ledger, read_before_posted)
 	struct vrc_req *req;
 
 	make_ring(0, false);
-	for (uint64_t deadline = 0; deadline < 2; deadline++) {
-		atomic_store(&ep->flush_deadline_ms, deadline);
+	for (uint64_t i = 0; i < 4; i++) {
+		atomic_store(&ep->flush_deadline_ms, i & 1);
+		ep->tx.unordered = i & 2;
 		req = hand_over(VRC_OP_SEND, VRC_REQ_VISIBLE);
 		cr_assert(complete(req, IBV_WC_WR_FLUSH_ERR, &comp));
 		cr_assert_eq(comp.err, FI_ECANCELED);
