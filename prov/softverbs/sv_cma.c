@@ -11,7 +11,7 @@
  * then look whether the region is still there. Both seq_cst: one sees the
  * other. Copies go in slices, so that the wait is short.
  */
-#include "sv_link.h"
+#include "sv_shm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -69,7 +69,7 @@ bool sv_cma_probe(pid_t pid, uint64_t addr, const uint8_t nonce[32])
  * stopped it. A short count means a fault further on: the next call, which
  * starts there, reports it.
  */
-static int copy(struct sv_link *link, const struct iovec *local, int local_cnt,
+static int copy(struct sv_shm *shm, const struct iovec *local, int local_cnt,
 		uint64_t remote, bool to_peer)
 {
 	struct iovec left[SV_MAX_SGE];
@@ -84,10 +84,10 @@ static int copy(struct sv_link *link, const struct iovec *local, int local_cnt,
 		for (i = first; i < local_cnt; i++)
 			there.iov_len += left[i].iov_len;
 		if (to_peer)
-			n = process_vm_writev(link->pid, &left[first],
+			n = process_vm_writev(shm->pid, &left[first],
 					      local_cnt - first, &there, 1, 0);
 		else
-			n = process_vm_readv(link->pid, &left[first],
+			n = process_vm_readv(shm->pid, &left[first],
 					     local_cnt - first, &there, 1, 0);
 		if (n <= 0)
 			return n ? errno : EFAULT;
@@ -124,7 +124,7 @@ static uint32_t access_needed(const struct sv_swr *swr)
 }
 
 /* One slice of a WRITE or READ. */
-static enum ibv_wc_status slice(struct sv_link *link, struct sv_swr *swr,
+static enum ibv_wc_status slice(struct sv_shm *shm, struct sv_swr *swr,
 				uint32_t len)
 {
 	const bool write = swr->opcode != IBV_WR_RDMA_READ;
@@ -144,21 +144,21 @@ static enum ibv_wc_status slice(struct sv_link *link, struct sv_swr *swr,
 		cnt = sv_sges_iov(swr->sge, swr->num_sge, swr->offset, len,
 				  iov);
 	}
-	atomic_store(&link->peer->busy, swr->rkey);
-	if (!sv_link_peer_open(link)) {
+	atomic_store(&shm->peer->busy, swr->rkey);
+	if (!sv_shm_peer_open(shm)) {
 		status = IBV_WC_RETRY_EXC_ERR;
-	} else if (atomic_load(&link->peer->access) & access &&
-	    sv_mr_check(link->mr_tbl, swr->rkey, link->peer_pd, access,
+	} else if (atomic_load(&shm->peer->access) & access &&
+	    sv_mr_check(shm->mr_tbl, swr->rkey, shm->peer_pd, access,
 			swr->raddr + swr->offset, len, &va)) {
-		if (link->in_process)
+		if (shm->in_process)
 			copy_here(from, cnt, va, write);
 		else
-			err = copy(link, from, cnt, va, write);
+			err = copy(shm, from, cnt, va, write);
 		status = IBV_WC_SUCCESS;
 	}
-	atomic_store_explicit(&link->peer->busy, 0, memory_order_release);
+	atomic_store_explicit(&shm->peer->busy, 0, memory_order_release);
 	if (err)
-		sv_log("qp %06x: copy of %u bytes: %s", link->qp->qp.qp_num,
+		sv_log("qp %06x: copy of %u bytes: %s", shm->link.qp->qp.qp_num,
 		       len, strerror(err));
 	/* ESRCH: died just now. What else is left is memory not there. */
 	if (err == ESRCH)
@@ -166,7 +166,7 @@ static enum ibv_wc_status slice(struct sv_link *link, struct sv_swr *swr,
 	return err ? IBV_WC_REM_ACCESS_ERR : status;
 }
 
-bool sv_direct(struct sv_link *link, struct sv_swr *swr, size_t *budget,
+bool sv_shm_direct(struct sv_shm *shm, struct sv_swr *swr, size_t *budget,
 	       enum ibv_wc_status *status)
 {
 	uint32_t len;
@@ -174,7 +174,7 @@ bool sv_direct(struct sv_link *link, struct sv_swr *swr, size_t *budget,
 
 	*status = IBV_WC_SUCCESS;
 	if (!swr->offset && swr->opcode == IBV_WR_RDMA_READ &&
-	    !atomic_load(&link->peer->rd_depth)) {
+	    !atomic_load(&shm->peer->rd_depth)) {
 		*status = IBV_WC_REM_INV_REQ_ERR;
 		return true;
 	}
@@ -183,7 +183,7 @@ bool sv_direct(struct sv_link *link, struct sv_swr *swr, size_t *budget,
 		return true;
 	/* The whole range first: a write that must fail changes nothing. */
 	if (!swr->offset && swr->len > SV_SLICE &&
-	    !sv_mr_check(link->mr_tbl, swr->rkey, link->peer_pd,
+	    !sv_mr_check(shm->mr_tbl, swr->rkey, shm->peer_pd,
 			 access_needed(swr), swr->raddr, swr->len, &va)) {
 		*status = IBV_WC_REM_ACCESS_ERR;
 		return true;
@@ -193,7 +193,7 @@ bool sv_direct(struct sv_link *link, struct sv_swr *swr, size_t *budget,
 			return false;
 		len = min_size(min_size(swr->len - swr->offset, SV_SLICE),
 			       *budget);
-		*status = slice(link, swr, len);
+		*status = slice(shm, swr, len);
 		if (*status != IBV_WC_SUCCESS)
 			return true;
 		swr->offset += len;
@@ -208,7 +208,7 @@ bool sv_direct(struct sv_link *link, struct sv_swr *swr, size_t *budget,
  * up the message, nothing is delivered: RETRY_EXC, which is not a status of
  * receives, says so.
  */
-enum ibv_wc_status sv_pull(struct sv_link *link, const struct ibv_sge *from,
+enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 			   int from_cnt, struct sv_rwr *rwr, uint32_t total)
 {
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
@@ -216,8 +216,8 @@ enum ibv_wc_status sv_pull(struct sv_link *link, const struct ibv_sge *from,
 	uint32_t done = 0, off, len;
 	int i, cnt, err;
 
-	atomic_store(&link->peer->busy, SV_BUSY_PULL);
-	if (!sv_link_peer_open(link)) {
+	atomic_store(&shm->peer->busy, SV_BUSY_PULL);
+	if (!sv_shm_peer_open(shm)) {
 		status = IBV_WC_RETRY_EXC_ERR;
 		goto out;
 	}
@@ -228,10 +228,10 @@ enum ibv_wc_status sv_pull(struct sv_link *link, const struct ibv_sge *from,
 			cnt = sv_sges_iov(rwr->sge, rwr->num_sge, done, len,
 					  iov);
 			err = 0;
-			if (link->in_process)
+			if (shm->in_process)
 				copy_here(iov, cnt, from[i].addr + off, false);
 			else
-				err = copy(link, iov, cnt, from[i].addr + off,
+				err = copy(shm, iov, cnt, from[i].addr + off,
 					   false);
 			if (err) {
 				status = err == ESRCH ? IBV_WC_RETRY_EXC_ERR :
@@ -243,6 +243,6 @@ enum ibv_wc_status sv_pull(struct sv_link *link, const struct ibv_sge *from,
 	if (done != total)
 		status = IBV_WC_REM_OP_ERR;
 out:
-	atomic_store_explicit(&link->peer->busy, 0, memory_order_release);
+	atomic_store_explicit(&shm->peer->busy, 0, memory_order_release);
 	return status;
 }

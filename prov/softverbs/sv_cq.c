@@ -31,7 +31,7 @@ static __cold void cq_overrun(struct sv_cq *cq, const struct sv_qp *qp)
 
 	/* What completes as it is posted may leave nothing to progress with. */
 	if (qp && qp->link && qp->attr.qp_state != IBV_QPS_ERR)
-		sv_link_kick_self(qp->link);
+		sv_link_kick(qp->link);
 	if (atomic_exchange(&cq->overrun, true))
 		return;
 	sv_log("cq %p: overrun, %d entries", (void *)cq, cq->cq.cqe);

@@ -193,7 +193,7 @@ int sv_offer_send(struct sv_conn *conn, int sock)
 	int fds[SV_LINK_FDS];
 
 	memcpy(offer.token, conn->hello.token, sizeof(offer.token));
-	sv_link_offer(conn->link, &offer.link, fds);
+	sv_shm_offer(conn->link, &offer.link, fds);
 	cmsg->cmsg_level = SOL_SOCKET;
 	cmsg->cmsg_type = SCM_RIGHTS;
 	cmsg->cmsg_len = CMSG_LEN(sizeof(fds));
@@ -210,7 +210,7 @@ int sv_handover_make_link(struct sv_conn *conn)
 	conn->qp = sv_qp_find(conn->own_conn.qp_num);
 	if (!conn->qp)
 		return EINVAL;
-	err = sv_link_create(conn->qp, &conn->link);
+	err = sv_shm_create(conn->qp, &conn->link);
 	if (err)
 		conn->link = NULL;
 	return err;
@@ -224,7 +224,7 @@ int sv_handover_attach(struct sv_conn *conn, const struct sv_offer *offer,
 	int err;
 
 	sv_engine_unwatch_nowait(*sock);
-	err = sv_link_attach(conn->link, &offer->link, fds, *sock, cred);
+	err = sv_shm_attach(conn->link, &offer->link, fds, *sock, cred);
 	if (err)
 		return err;
 	*sock = -1;
@@ -245,7 +245,7 @@ void sv_handover_cancel(struct sv_conn *conn)
 		conn->unix_sock = -1;
 	}
 	if (conn->link)
-		sv_link_destroy(conn->link);
+		sv_link_close(conn->link);
 	conn->link = NULL;
 	if (conn->qp)
 		sv_qp_put(conn->qp);

@@ -99,7 +99,7 @@ static struct sv_conn *conn_of_token(const uint8_t *token)
 
 /*
  * The answer goes out before our side is attached: the peer's probes need only
- * what was made by sv_link_create().
+ * what was made by sv_shm_create().
  */
 static void guest_serve(struct guest *guest, struct sv_conn *conn,
 			const struct sv_offer *offer, int fds[SV_LINK_FDS])

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * softverbs: what its source files share. Objects, lock order, prototypes by
- * file. sv.h is the public face; sv_link.h holds the shared-memory layout and
- * is for the link files only; sv_cm.h holds the connection manager's structs.
+ * file. sv.h is the public face; sv_link.h is what a transport is;
+ * sv_shm.h, the shared-memory one, is for its own files only; sv_cm.h holds the connection manager's structs.
  *
  * Objects and who owns whom
  *
@@ -32,12 +32,12 @@
  * sections marked (CM) below. How the connection manager hands a QP its link:
  *
  *	qp = sv_qp_find(conn_param.qp_num);		reference
- *	sv_link_create(qp, &link);			our ring and doorbell
- *	sv_link_offer(link, &hello, fds);		send both over the
+ *	sv_shm_create(qp, &link);			our ring and doorbell
+ *	sv_shm_offer(link, &hello, fds);		send both over the
  *							UNIX socket, fds by
  *							SCM_RIGHTS (borrowed)
  *	... receive peer hello and fds, SO_PEERCRED ...
- *	sv_link_attach(link, &peer_hello, peer_fds, sock, &cred);
+ *	sv_shm_attach(link, &peer_hello, peer_fds, sock, &cred);
  *	sv_qp_attach_link(qp, link);			QP owns it now
  *	sv_qp_put(qp);
  *	... report CONNECT_RESPONSE or ESTABLISHED ...
@@ -363,22 +363,21 @@ enum {
 };
 
 /*
- * sv_link.c. All return 0 or a positive errno.
+ * sv_shm.c. All return 0 or a positive errno.
  *
  * create: makes segment, doorbell and nonce for this QP; takes a reference of
  * the QP. offer: fills the hello; fds stay the link's. attach: checks the
  * peer's hello, seals and sizes, maps, probes CMA; peer_fds are consumed in any
  * case, sock only on success; watches doorbell and sock in the engine. May
- * block no longer than a few system calls do. destroy: before
- * sv_qp_attach_link() only; later the QP does it.
+ * block no longer than a few system calls do. Before sv_qp_attach_link()
+ * sv_link_close() undoes it; later the QP does that.
  */
-int sv_link_create(struct sv_qp *qp, struct sv_link **out) __must_check;
-void sv_link_offer(struct sv_link *link, struct sv_link_hello *hello,
-		   int fds[SV_LINK_FDS]);
-int sv_link_attach(struct sv_link *link, const struct sv_link_hello *hello,
-		   int peer_fds[SV_LINK_FDS], int sock,
-		   const struct ucred *cred) __must_check;
-void sv_link_destroy(struct sv_link *link);
+int sv_shm_create(struct sv_qp *qp, struct sv_link **out) __must_check;
+void sv_shm_offer(struct sv_link *link, struct sv_link_hello *hello,
+		  int fds[SV_LINK_FDS]);
+int sv_shm_attach(struct sv_link *link, const struct sv_link_hello *hello,
+		  int peer_fds[SV_LINK_FDS], int sock,
+		  const struct ucred *cred) __must_check;
 
 /*
  * sv_qp.c. find takes a reference or returns NULL; it does not find a QP whose
@@ -539,12 +538,13 @@ void sv_qp_drained(struct sv_qp *qp);
 void sv_qp_drop_link(struct sv_qp *qp, struct sv_link *link);
 
 /*
- * sv_link_down.c. quiesce: no peer is copying to or from the region with this key
+ * sv_link.c. quiesce: no peer is copying to or from the region with this key
  * any more, or the time is over. close: undoes attach; the link is on no CQ,
  * and qp->link no longer leads to it.
  */
 void sv_link_quiesce(uint32_t key, uint32_t timeout_ms);
 void sv_link_close(struct sv_link *link);
 void sv_link_enter(struct sv_link *link); /* makes it qp->link; qp->lock */
+void sv_link_kick(struct sv_link *link); /* qp->lock */
 
 #endif

@@ -9,7 +9,7 @@
  * a window that is kept at most half full. So a guess hits with a chance of
  * about (regions / 2^24) or less, and a freed index is not reused soon.
  */
-#include "sv_link.h"
+#include "sv_shm.h"
 
 #include <errno.h>
 #include <fcntl.h>

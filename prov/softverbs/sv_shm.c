@@ -1,172 +1,538 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Shared memory: making our segment, and mapping what a peer sent us. A file
- * that could shrink under us would mean SIGBUS, so seals and size are verified
- * before anything is mapped.
+ * The life of a shared-memory link: making it, meeting the peer, doorbells,
+ * the peer's death; sv_shm_down.c takes it down. The operations that the QP
+ * layer calls are at the end.
  */
-#include "sv_link.h"
+#include "sv_shm.h"
+#include "sv_engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
-static struct lock peers_lock = { PTHREAD_MUTEX_INITIALIZER };
-static struct list peers = { &peers, &peers }; /* peers_lock */
+enum {
+	SV_GRACE_MIN_MS = 10, /* for a peer that no longer answers */
+	SV_GRACE_MAX_MS = 1000,
+	SV_BELL_ROUNDS = 16,
+};
 
-/* ---- segments ---- */
+static const struct sv_link_ops shm_ops;
+static pthread_once_t allow_once = PTHREAD_ONCE_INIT;
 
-int sv_seg_create(struct sv_seg **out, int *out_fd)
+/* ---- state of the peer ---- */
+
+bool sv_shm_peer_open(struct sv_shm *shm)
 {
-	const size_t size = sizeof(struct sv_seg);
-	struct sv_seg *seg;
-	int err, fd;
-
-	fd = memfd_create("softverbs-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0)
-		return errno;
-	if (ftruncate(fd, size) ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		goto err_close;
-	seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (seg == MAP_FAILED)
-		goto err_close;
-	seg->magic = SV_SEG_MAGIC;
-	seg->version = SV_LINK_VERSION;
-	seg->size = size;
-	*out_fd = fd;
-	*out = seg;
-	return 0;
-
-err_close:
-	err = errno;
-	close(fd);
-	return err;
+	return atomic_load(&shm->peer->state) == SV_SEG_OPEN;
 }
 
-/* A sealed memfd of at least this size. Positive errno. */
-static int fd_check(int fd, size_t size, bool exact)
+static bool peer_gone(struct sv_shm *shm)
 {
-	const int want = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-	int seals = fcntl(fd, F_GET_SEALS);
-	struct stat st;
-
-	if (seals < 0 || (seals & want) != want || fstat(fd, &st))
-		return EPROTO;
-	if ((size_t)st.st_size < size || (exact && (size_t)st.st_size != size))
-		return EPROTO;
-	return 0;
+	return atomic_load(&shm->peer->state) >= SV_SEG_ERROR;
 }
 
-int sv_seg_map_peer(int fd, struct sv_seg **out)
+bool sv_shm_receives(struct sv_shm *shm)
 {
-	const size_t size = sizeof(struct sv_seg);
-	struct sv_seg *seg;
-	int err;
-
-	err = fd_check(fd, size, true);
-	if (err)
-		return err;
-	seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (seg == MAP_FAILED)
-		return errno;
-	if (seg->magic != SV_SEG_MAGIC || seg->version != SV_LINK_VERSION ||
-	    seg->size != size) {
-		munmap(seg, size);
-		return EPROTO;
-	}
-	*out = seg;
-	return 0;
+	return !shm->rx_stop && sv_link_receives(&shm->link);
 }
 
-void sv_seg_unmap(struct sv_seg *seg)
+void sv_shm_protocol_error(struct sv_shm *shm)
 {
-	if (seg)
-		munmap(seg, sizeof(*seg));
+	sv_log("qp %06x: peer broke the ring's rules", shm->link.qp->qp.qp_num);
+	shm->rx_stop = true;
+	sv_qp_error(shm->link.qp, IBV_EVENT_QP_FATAL);
 }
 
-/* ---- peers' MR tables ---- */
-
-static const size_t tbl_size = SV_MAX_MR * sizeof(struct sv_mr_ent);
-
-/* Caller holds peers_lock. */
-static int tbl_map(const struct stat *st, int fd, struct sv_peer_tbl **out)
+/* What a NIC would wait for an answer, within bounds. 0 there is forever. */
+static uint64_t grace_ns(const struct sv_qp *qp)
 {
-	struct sv_peer_tbl *tbl;
-	void *map;
-	int err;
+	const uint64_t min = SV_GRACE_MIN_MS * 1000000ull;
+	const uint64_t max = SV_GRACE_MAX_MS * 1000000ull;
+	uint64_t ns;
 
-	tbl = calloc(1, sizeof(*tbl));
-	if (!tbl)
-		return ENOMEM;
-	map = mmap(NULL, tbl_size, PROT_READ, MAP_SHARED, fd, 0);
-	if (map == MAP_FAILED) {
-		err = errno;
-		free(tbl);
-		return err;
-	}
-	tbl->dev = st->st_dev;
-	tbl->ino = st->st_ino;
-	tbl->tbl = map;
-	tbl->refs = 1;
-	list_add_tail(&peers, &tbl->node);
-	*out = tbl;
-	return 0;
+	if (!qp->attr.timeout)
+		return max;
+	ns = (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
+	return ns < min ? min : ns > max ? max : ns;
+}
+
+static bool sends_wait(struct sv_qp *qp)
+{
+	return (qp->attr.qp_state == IBV_QPS_RTS ||
+		qp->attr.qp_state == IBV_QPS_SQD) &&
+	       qp->sq.done != sv_wq_posted(&qp->sq);
+}
+
+/* Caller holds qp->lock. A peer that has left answers no more sends. */
+static void check_peer(struct sv_shm *shm)
+{
+	struct sv_qp *qp = shm->link.qp;
+
+	if (likely(!peer_gone(shm)) || !sends_wait(qp) || shm->gone_due_ns)
+		return;
+	shm->gone_due_ns = sv_now_ns() + grace_ns(qp);
+	sv_deadline_set(&shm->link, shm->gone_due_ns);
 }
 
 /*
- * Tables are told apart by the file that they are, not by what a peer says
- * who it is: a liar must not get its table used for links to others.
+ * Whether the rings hold something for us. Relaxed looks: what is missed now
+ * is seen in the next poll, or was followed by a doorbell.
  */
-int sv_peer_tbl_get(int fd, struct sv_peer_tbl **out)
+static bool ring_work(const struct sv_shm *shm)
 {
-	struct sv_peer_tbl *tbl;
-	struct list *pos;
-	struct stat st;
+	uint32_t next = atomic_load_explicit(&shm->rx_next,
+					     memory_order_relaxed);
+	const struct sv_slot *slot = &shm->own->slots[next % SV_SLOT_CNT];
+
+	if (atomic_load_explicit(&slot->seq, memory_order_relaxed) ==
+		    next / SV_SLOT_CNT + 1 &&
+	    atomic_load_explicit(&shm->rx_on, memory_order_relaxed) &&
+	    !atomic_load_explicit(&shm->link.qp->rq_starved,
+				  memory_order_relaxed)) {
+		__builtin_prefetch((const char *)slot + CACHELINE);
+		return true;
+	}
+	return atomic_load_explicit(&shm->peer->head, memory_order_relaxed) !=
+		       atomic_load_explicit(&shm->tx_acked,
+					    memory_order_relaxed) &&
+	       atomic_load_explicit(&shm->tx_on, memory_order_relaxed);
+}
+
+/* Caller holds qp->lock. */
+static void fail_sends(struct sv_shm *shm, int event)
+{
+	struct sv_qp *qp = shm->link.qp;
+
+	sv_shm_acks(shm);
+	if (qp->attr.qp_state == IBV_QPS_ERR)
+		return;
+	if (qp->sq.done != sv_wq_posted(&qp->sq)) {
+		sv_sq_complete(qp, IBV_WC_RETRY_EXC_ERR);
+		event = -1;
+	}
+	sv_qp_error(qp, event);
+}
+
+/*
+ * The peer process is gone without having closed its QP. What it had put into
+ * our ring is still delivered. Caller holds qp->lock.
+ */
+static void shm_died(struct sv_shm *shm)
+{
+	int rounds = SV_BELL_ROUNDS;
+
+	if (shm->link.dead)
+		return;
+	sv_log("qp %06x: peer process %d is gone", shm->link.qp->qp.qp_num,
+	       shm->pid);
+	shm->link.dead = true;
+	if (shm->link.qp->link != &shm->link)
+		return;
+	while (rounds-- && ring_work(shm))
+		sv_shm_drain(shm);
+	fail_sends(shm, IBV_EVENT_QP_FATAL);
+}
+
+/* ---- what the engine calls ---- */
+
+static void bell_rung(void *arg, uint32_t events)
+{
+	struct sv_shm *shm = arg;
+	int rounds = SV_BELL_ROUNDS;
+	eventfd_t count;
+
+	eventfd_read(shm->bell_fd, &count);
+	sv_lock_take(&shm->link.qp->lock);
+	if (shm->link.qp->link == &shm->link) {
+		do {
+			shm->link.ops->progress(&shm->link);
+		} while (--rounds && ring_work(shm));
+		shm->link.ops->rearm(&shm->link);
+	}
+	sv_lock_drop(&shm->link.qp->lock);
+}
+
+/* Nothing is ever sent on the socket once the link stands: it hangs up. */
+static void sock_event(void *arg, uint32_t events)
+{
+	struct sv_shm *shm = arg;
+	char junk[64];
+	ssize_t n;
+
+	n = recv(shm->sock_fd, junk, sizeof(junk), MSG_DONTWAIT);
+	if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+		return;
+	/* Not to wait for ourselves; while the engine stops, it would. */
+	sv_engine_unwatch_nowait(shm->sock_fd);
+	sv_lock_take(&shm->link.qp->lock);
+	if (atomic_load(&shm->peer->state) == SV_SEG_CLOSED)
+		check_peer(shm);
+	else
+		shm_died(shm);
+	sv_lock_drop(&shm->link.qp->lock);
+}
+
+/* ---- making ---- */
+
+static void shm_init(struct sv_shm *shm, struct sv_qp *qp)
+{
+	memset(shm, 0, sizeof(*shm));
+	shm->link.ops = &shm_ops;
+	shm->link.qp = qp;
+	list_init(&shm->link.node);
+	list_init(&shm->link.deadline_node);
+	shm->own_fd = -1;
+	shm->peer_bell_fd = -1;
+	shm->sock_fd = -1;
+	sv_random(shm->nonce, sizeof(shm->nonce));
+}
+
+int sv_shm_create(struct sv_qp *qp, struct sv_link **out)
+{
+	struct sv_shm *shm;
+	void *mem;
 	int err;
 
-	err = fd_check(fd, tbl_size, false);
-	if (err)
-		return err;
-	if (fstat(fd, &st))
-		return errno;
-	lock_take(&peers_lock);
-	list_for_each(pos, &peers) {
-		tbl = list_entry(pos, struct sv_peer_tbl, node);
-		if (tbl->dev == st.st_dev && tbl->ino == st.st_ino) {
-			tbl->refs++;
-			*out = tbl;
-			goto out;
-		}
+	pthread_once(&allow_once, sv_cma_allow);
+	if (posix_memalign(&mem, CACHELINE, sizeof(*shm)))
+		return ENOMEM;
+	shm = mem;
+	shm_init(shm, qp);
+	shm->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (shm->bell_fd < 0) {
+		err = errno;
+		goto err_free;
 	}
-	err = tbl_map(&st, fd, out);
-out:
-	lock_drop(&peers_lock);
+	err = sv_seg_create(&shm->own, &shm->own_fd);
+	if (err)
+		goto err_close;
+	sv_qp_get(qp);
+	*out = &shm->link;
+	return 0;
+
+err_close:
+	close(shm->bell_fd);
+err_free:
+	free(shm);
 	return err;
 }
 
-void sv_peer_tbl_put(struct sv_peer_tbl *tbl)
+void sv_shm_offer(struct sv_link *link, struct sv_link_hello *hello,
+		  int fds[SV_LINK_FDS])
 {
-	bool last;
+	struct sv_shm *shm = sv_shm(link);
 
-	if (!tbl)
-		return;
-	lock_take(&peers_lock);
-	last = --tbl->refs == 0;
-	if (last)
-		list_del(&tbl->node);
-	lock_drop(&peers_lock);
-	if (!last)
-		return;
-	munmap((void *)tbl->tbl, tbl_size);
-	free(tbl);
+	*hello = (struct sv_link_hello){
+		.magic = SV_HELLO_MAGIC,
+		.version = SV_LINK_VERSION,
+		.qpn = shm->link.qp->qp.qp_num,
+		.pd_id = shm->link.qp->pd->id,
+		.seg_size = sizeof(struct sv_seg),
+		.nonce_addr = (uintptr_t)shm->nonce,
+	};
+	memcpy(hello->nonce, shm->nonce, sizeof(hello->nonce));
+	memcpy(hello->process, sv_core_identity(), sizeof(hello->process));
+	fds[0] = shm->own_fd;
+	fds[1] = sv_mr_fd();
+	fds[2] = shm->bell_fd;
 }
 
-void sv_shm_fork_child(void)
+/*
+ * Writing to a doorbell must not block us, whatever the peer sent as one: a
+ * full pipe would. Positive errno.
+ */
+static int bell_check(int fd)
 {
-	lock_init(&peers_lock);
-	list_init(&peers);
+	static const char want[] = "anon_inode:[eventfd]";
+	char path[32], name[sizeof(want)];
+	ssize_t len;
+	int flags;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	len = readlink(path, name, sizeof(name));
+	if (len >= 0 && (len != (ssize_t)sizeof(want) - 1 ||
+			 memcmp(name, want, sizeof(want) - 1)))
+		return EPROTO;
+	flags = fcntl(fd, F_GETFL);
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK))
+		return EPROTO;
+	return 0;
 }
+
+/* Positive errno. What it has set by then, sv_link_close() undoes. */
+static int meet_peer(struct sv_shm *shm, const struct sv_link_hello *hello,
+		     const int fds[SV_LINK_FDS], const struct ucred *cred)
+{
+	int err;
+
+	if (hello->magic != SV_HELLO_MAGIC ||
+	    hello->version != SV_LINK_VERSION ||
+	    hello->seg_size != sizeof(struct sv_seg))
+		return EPROTO;
+	err = bell_check(fds[2]);
+	if (err)
+		return err;
+	err = sv_seg_map_peer(fds[0], &shm->peer);
+	if (err)
+		return err;
+	shm->pid = cred->pid;
+	shm->link.peer_qpn = hello->qpn;
+	shm->peer_pd = hello->pd_id;
+	shm->in_process = cred->pid == getpid() &&
+			   !memcmp(hello->process, sv_core_identity(),
+				   sizeof(hello->process));
+	if (shm->in_process) {
+		shm->mr_tbl = sv_mr_table();
+		shm->cma_ok = sv_cma_enabled();
+	} else {
+		err = sv_peer_tbl_get(fds[1], &shm->peer_tbl);
+		if (err)
+			return err;
+		shm->mr_tbl = shm->peer_tbl->tbl;
+		shm->cma_ok = sv_cma_enabled() &&
+			       sv_cma_probe(cred->pid, hello->nonce_addr,
+					    hello->nonce);
+	}
+	atomic_store(&shm->own->pull_ok, shm->cma_ok);
+	return 0;
+}
+
+static int watch(struct sv_shm *shm)
+{
+	int err;
+
+	err = sv_engine_watch(shm->bell_fd, EPOLLIN, bell_rung, shm);
+	if (err)
+		return err;
+	err = sv_engine_watch(shm->sock_fd, EPOLLIN | EPOLLRDHUP, sock_event,
+			      shm);
+	if (err)
+		sv_engine_unwatch(shm->bell_fd);
+	return err;
+}
+
+int sv_shm_attach(struct sv_link *link, const struct sv_link_hello *hello,
+		  int peer_fds[SV_LINK_FDS], int sock, const struct ucred *cred)
+{
+	struct sv_shm *shm = sv_shm(link);
+	int err;
+
+	err = meet_peer(shm, hello, peer_fds, cred);
+	close(peer_fds[0]);
+	close(peer_fds[1]);
+	if (err) {
+		close(peer_fds[2]);
+		return err;
+	}
+	shm->peer_bell_fd = peer_fds[2];
+	shm->sock_fd = sock;
+	err = watch(shm);
+	if (err) {
+		shm->sock_fd = -1;
+		return err;
+	}
+	/* The peer has its own descriptor of it by now. */
+	close(shm->own_fd);
+	shm->own_fd = -1;
+	sv_link_add(link);
+	return 0;
+}
+
+/* ---- what the QP layer calls ---- */
+
+static bool shm_pending(struct sv_link *link)
+{
+	struct sv_shm *shm = sv_shm(link);
+	return ring_work(shm) ||
+	       atomic_load_explicit(&shm->link.attention, memory_order_relaxed);
+}
+
+/*
+ * The fence in a ring has to wait until our stores are out. A receiver that
+ * is being polled, and answers, need not wait for its acknowledgement too: the
+ * answer's ring serves for both, or that of the next poll, or the lease's end.
+ */
+static void ring_if_due(struct sv_shm *shm, bool may_defer)
+{
+	if (!shm->tx_rung && !shm->ack_rung)
+		return;
+	if (may_defer && !shm->tx_rung) {
+		atomic_store_explicit(&shm->link.attention, true,
+				      memory_order_relaxed);
+		return;
+	}
+	shm->tx_rung = false;
+	shm->ack_rung = false;
+	sv_shm_ring(shm);
+}
+
+static bool leased(const struct sv_cq *cq)
+{
+	return atomic_load_explicit(&cq->leased, memory_order_relaxed);
+}
+
+static bool cq_overrun(const struct sv_qp *qp)
+{
+	return atomic_load_explicit(&qp->scq->overrun, memory_order_relaxed) ||
+	       atomic_load_explicit(&qp->rcq->overrun, memory_order_relaxed);
+}
+
+static void shm_progress(struct sv_link *link)
+{
+	struct sv_shm *shm = sv_shm(link);
+	struct sv_qp *qp = shm->link.qp;
+	bool deferred = shm->ack_rung;
+	uint32_t fault;
+
+	sv_shm_drain(shm);
+	if (unlikely(shm->rd_cnt))
+		sv_shm_resp_take(shm);
+	sv_shm_acks(shm);
+	if (unlikely(qp->sq.sent != sv_wq_posted(&qp->sq) ||
+		     shm->rd_serving ||
+		     atomic_load_explicit(&shm->link.attention,
+					  memory_order_relaxed)))
+		sv_shm_push(shm);
+	fault = atomic_load_explicit(&shm->own->fault, memory_order_relaxed);
+	if (unlikely(fault)) {
+		atomic_store(&shm->own->fault, 0);
+		sv_qp_error(qp, fault == IBV_EVENT_QP_REQ_ERR ?
+					IBV_EVENT_QP_REQ_ERR :
+					IBV_EVENT_QP_ACCESS_ERR);
+	}
+	if (unlikely(cq_overrun(qp)))
+		sv_qp_error(qp, IBV_EVENT_QP_FATAL);
+	check_peer(shm);
+	ring_if_due(shm, !deferred && (leased(qp->scq) || leased(qp->rcq)));
+}
+
+static void shm_push(struct sv_link *link)
+{
+	struct sv_shm *shm = sv_shm(link);
+	sv_shm_push(shm);
+	check_peer(shm);
+	ring_if_due(shm, false);
+}
+
+static void shm_publish(struct sv_link *link)
+{
+	struct sv_shm *shm = sv_shm(link);
+	static const enum sv_seg_state seg_state[] = {
+		[IBV_QPS_RESET] = SV_SEG_CLOSED,
+		[IBV_QPS_INIT] = SV_SEG_WAIT,
+		[IBV_QPS_RTR] = SV_SEG_OPEN,
+		[IBV_QPS_RTS] = SV_SEG_OPEN,
+		[IBV_QPS_SQD] = SV_SEG_OPEN,
+		[IBV_QPS_SQE] = SV_SEG_OPEN,
+		[IBV_QPS_ERR] = SV_SEG_ERROR,
+	};
+	struct sv_qp *qp = shm->link.qp;
+	uint32_t state = seg_state[qp->attr.qp_state];
+
+	atomic_store(&shm->own->access, qp->attr.qp_access_flags);
+	atomic_store(&shm->own->rd_depth, qp->attr.max_dest_rd_atomic);
+	atomic_store(&shm->own->rnr_retry, qp->attr.rnr_retry);
+	atomic_store_explicit(&shm->rx_on, sv_shm_receives(shm),
+			      memory_order_relaxed);
+	atomic_store_explicit(&shm->tx_on, state == SV_SEG_OPEN,
+			      memory_order_relaxed);
+	if (atomic_exchange(&shm->own->state, state) == state)
+		return;
+	/* Buffers go back to the application now: no peer may be reading. */
+	if (state >= SV_SEG_ERROR)
+		sv_shm_wait_copies(shm, SV_BUSY_PULL);
+	sv_shm_ring_hard(shm);
+}
+
+static bool armed(const struct sv_cq *cq)
+{
+	return atomic_load(&cq->arm) != SV_ARM_NONE;
+}
+
+static void shm_rearm(struct sv_link *link)
+{
+	struct sv_shm *shm = sv_shm(link);
+	const struct sv_cq *scq = shm->link.qp->scq, *rcq = shm->link.qp->rcq;
+	bool need = armed(scq) || armed(rcq) ||
+		    !(atomic_load(&scq->leased) || atomic_load(&rcq->leased));
+
+	/* seq_cst: before the look that follows. See sv_shm_ring(). */
+	atomic_store(&shm->own->wake, need);
+	if (!need)
+		return;
+	if (shm_pending(link))
+		shm_progress(link);
+	/* What the polls would have done from here on, the engine does. */
+	ring_if_due(shm, false);
+	if (ring_work(shm))
+		sv_shm_kick_self(shm);
+}
+
+/* One of the two is due, or was; what is not, is set again. */
+static void shm_timeout(struct sv_link *link)
+{
+	struct sv_shm *shm = sv_shm(link);
+	uint64_t gone_due_ns = shm->gone_due_ns;
+
+	if (gone_due_ns && sv_now_ns() < gone_due_ns) {
+		sv_deadline_set(&shm->link, gone_due_ns);
+	} else if (gone_due_ns) {
+		shm->gone_due_ns = 0;
+		if (peer_gone(shm) && sends_wait(shm->link.qp))
+			fail_sends(shm, -1);
+	}
+	if (shm->rnr_due_ns) {
+		sv_shm_drain(shm);
+		ring_if_due(shm, false);
+	}
+}
+
+static void shm_enter(struct sv_link *link)
+{
+	struct sv_shm *shm = sv_shm(link);
+	struct sv_qp *qp = link->qp;
+
+	sv_lock_take(&qp->rq_lock);
+	qp->rq_pub = &shm->own->rq_posted;
+	atomic_store(qp->rq_pub, sv_wq_posted(&qp->rq));
+	sv_lock_drop(&qp->rq_lock);
+	shm_publish(link);
+	shm_rearm(link);
+	if (link->dead) {
+		link->dead = false;
+		shm_died(shm);
+		return;
+	}
+	shm_progress(link);
+}
+
+static void shm_acks(struct sv_link *link)
+{
+	sv_shm_acks(sv_shm(link));
+}
+
+static void shm_kick(struct sv_link *link)
+{
+	sv_shm_kick_self(sv_shm(link));
+}
+
+static const struct sv_link_ops shm_ops = {
+	.pending = shm_pending,
+	.progress = shm_progress,
+	.push = shm_push,
+	.acks = shm_acks,
+	.publish = shm_publish,
+	.rearm = shm_rearm,
+	.timeout = shm_timeout,
+	.enter = shm_enter,
+	.kick = shm_kick,
+	.close = sv_shm_close,
+	.quiesce = sv_shm_quiesce,
+	.fork_child = sv_shm_fork_child,
+};

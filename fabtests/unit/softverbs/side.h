@@ -7,7 +7,7 @@
 #ifndef SIDE_H
 #define SIDE_H
 
-#include "sv_link.h"
+#include "sv_shm.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -194,8 +194,8 @@ static inline void pair_links(struct side *a, struct side *b, pid_t pid)
 
 	MUST(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock));
 	for (i = 0; i < 2; i++) {
-		MUST(!sv_link_create(sv_qp(s[i]->qp), &link[i]));
-		sv_link_offer(link[i], &hello[i], fds[i]);
+		MUST(!sv_shm_create(sv_qp(s[i]->qp), &link[i]));
+		sv_shm_offer(link[i], &hello[i], fds[i]);
 	}
 	/* Each attach closes what it offered: copy both before. */
 	for (i = 0; i < 2; i++) {
@@ -204,7 +204,7 @@ static inline void pair_links(struct side *a, struct side *b, pid_t pid)
 			fds[0][0] = dup(fds[0][0]);
 			MUST(fds[0][0] >= 0);
 		}
-		MUST(!sv_link_attach(link[i], &hello[!i], theirs, sock[i],
+		MUST(!sv_shm_attach(link[i], &hello[!i], theirs, sock[i],
 				     &cred));
 	}
 	close(fds[0][0]);
@@ -284,13 +284,13 @@ static inline void join_remote(struct side *s, int sock, struct side_msg *mine,
 	char go = 0;
 
 	MUST(!side_init(s));
-	MUST(!sv_link_create(sv_qp(s->qp), &link));
-	sv_link_offer(link, &mine->hello, fds);
+	MUST(!sv_shm_create(sv_qp(s->qp), &link));
+	sv_shm_offer(link, &mine->hello, fds);
 	mine->pid = getpid();
 	msg_send(sock, mine, fds);
 	msg_recv(sock, theirs, peer_fds);
 	cred.pid = theirs->pid;
-	MUST(!sv_link_attach(link, &theirs->hello, peer_fds, dup(sock),
+	MUST(!sv_shm_attach(link, &theirs->hello, peer_fds, dup(sock),
 			     &cred));
 	MUST(!sv_qp_attach_link(sv_qp(s->qp), link));
 	MUST(!side_rtr(s, theirs->hello.qpn));

@@ -453,8 +453,8 @@ Test(atomic, late_answer_is_dropped)
 	MUST(!side_error(&p.a));
 	cr_assert_eq(wait_wc(p.a.scq).status, IBV_WC_WR_FLUSH_ERR);
 	MUST(!side_rtr(&p.b, p.a.qp->qp_num));
-	for (i = 0; i < 1000 && !atomic_load(&sv_qp(p.a.qp)
-						      ->link->own->resp_tail);
+	for (i = 0; i < 1000 && !atomic_load(&sv_shm(sv_qp(p.a.qp)->link)
+					      ->own->resp_tail);
 	     i++)
 		usleep(1000);
 	cr_assert_lt(i, 1000);

@@ -29,7 +29,7 @@ static void setup(struct pair *p, bool direct, const struct side_opts *opts)
 	p->ma = side_reg(&p->a, p->abuf, BUF);
 	p->mb = side_reg(&p->b, p->bbuf, BUF);
 	pair_up(&p->a, &p->b);
-	cr_assert_eq(sv_qp(p->a.qp)->link->cma_ok, direct);
+	cr_assert_eq(sv_shm(sv_qp(p->a.qp)->link)->cma_ok, direct);
 }
 
 static void teardown(struct pair *p)

@@ -39,9 +39,9 @@ static void teardown(struct pair *p)
 /* Puts a slot into the ring that b receives from, as its peer could. */
 static void inject(struct side *b, const struct sv_slot *bad)
 {
-	struct sv_link *link = sv_qp(b->qp)->link;
-	uint32_t next = atomic_load(&link->rx_next);
-	struct sv_slot *slot = &link->own->slots[next % SV_SLOT_CNT];
+	struct sv_shm *shm = sv_shm(sv_qp(b->qp)->link);
+	uint32_t next = atomic_load(&shm->rx_next);
+	struct sv_slot *slot = &shm->own->slots[next % SV_SLOT_CNT];
 
 	memcpy((char *)slot + 4, (const char *)bad + 4, sizeof(*bad) - 4);
 	atomic_store(&slot->seq, next / SV_SLOT_CNT + 1);
@@ -128,24 +128,24 @@ Test(link_hostile, random_slots)
 /* More acknowledged than was ever sent; nonsense as the reason of a refusal. */
 Test(link_hostile, broken_acknowledgements)
 {
-	struct sv_link *link;
+	struct sv_shm *shm;
 	struct pair p;
 	struct ibv_wc wc;
 
 	setup(&p);
-	link = sv_qp(p.a.qp)->link;
+	shm = sv_shm(sv_qp(p.a.qp)->link);
 	MUST(!post_recv(&p.a, 1, p.ma, 0, 64));
-	atomic_store(&link->peer->head, 77);
+	atomic_store(&shm->peer->head, 77);
 	wc = wait_wc(p.a.rcq);
 	cr_assert_eq(wc.status, IBV_WC_WR_FLUSH_ERR);
 	cr_assert_eq(p.a.qp->state, IBV_QPS_ERR);
 	teardown(&p);
 
 	setup(&p);
-	link = sv_qp(p.a.qp)->link;
-	atomic_store(&link->peer->nak, 0xabcdef);
+	shm = sv_shm(sv_qp(p.a.qp)->link);
+	atomic_store(&shm->peer->nak, 0xabcdef);
 	MUST(!post(&p.a, (struct post){ .op = IBV_WR_SEND }));
-	sv_link_ring_hard(sv_qp(p.b.qp)->link);
+	sv_shm_ring_hard(sv_shm(sv_qp(p.b.qp)->link));
 	wc = wait_wc(p.a.scq);
 	cr_assert_eq(wc.status, IBV_WC_REM_OP_ERR);
 	teardown(&p);
@@ -154,12 +154,12 @@ Test(link_hostile, broken_acknowledgements)
 /* More of an answer than the ring holds; an answer that nobody asked for. */
 Test(link_hostile, broken_answers)
 {
-	struct sv_link *link;
+	struct sv_shm *shm;
 	struct pair p;
 	struct ibv_wc wc;
 
 	setup(&p);
-	link = sv_qp(p.a.qp)->link;
+	shm = sv_shm(sv_qp(p.a.qp)->link);
 	/* Its peer has no receive, so the atomic behind stays unanswered. */
 	MUST(!post(&p.a, (struct post){ .op = IBV_WR_SEND }));
 	MUST(!post(&p.a, (struct post){ .op = IBV_WR_ATOMIC_FETCH_AND_ADD,
@@ -167,16 +167,16 @@ Test(link_hostile, broken_answers)
 					.len = 8,
 					.raddr = (uintptr_t)bbuf,
 					.rkey = p.mb->rkey }));
-	atomic_store(&link->own->resp_tail, SV_RESP_SIZE + 1);
+	atomic_store(&shm->own->resp_tail, SV_RESP_SIZE + 1);
 	wc = wait_wc(p.a.scq);
 	cr_assert_eq(wc.status, IBV_WC_WR_FLUSH_ERR);
 	cr_assert_eq(p.a.qp->state, IBV_QPS_ERR);
 	teardown(&p);
 
 	setup(&p);
-	link = sv_qp(p.a.qp)->link;
+	shm = sv_shm(sv_qp(p.a.qp)->link);
 	abuf[0] = 0;
-	atomic_store(&link->own->resp_tail, SV_RESP_SIZE);
+	atomic_store(&shm->own->resp_tail, SV_RESP_SIZE);
 	MUST(!post(&p.a, (struct post){ .op = IBV_WR_RDMA_WRITE,
 					.flags = IBV_SEND_SIGNALED,
 					.mr = p.ma,
@@ -194,12 +194,12 @@ Test(link_hostile, busy_for_ever)
 	struct pair p;
 
 	setup(&p);
-	atomic_store(&sv_qp(p.a.qp)->link->own->busy, p.ma->rkey);
+	atomic_store(&sv_shm(sv_qp(p.a.qp)->link)->own->busy, p.ma->rkey);
 	start = sv_now_ns();
 	MUST(!sv_dereg_mr(p.ma));
 	cr_assert_lt(sv_now_ns() - start, 10 * 1000000000ull);
 	p.ma = side_reg(&p.a, abuf, sizeof(abuf));
-	atomic_store(&sv_qp(p.a.qp)->link->own->busy, SV_BUSY_PULL);
+	atomic_store(&sv_shm(sv_qp(p.a.qp)->link)->own->busy, SV_BUSY_PULL);
 	start = sv_now_ns();
 	MUST(!side_error(&p.a));
 	cr_assert_lt(sv_now_ns() - start, 10 * 1000000000ull);
@@ -216,13 +216,13 @@ static int try_attach(struct side *s, const struct sv_link_hello *hello,
 	struct sv_link *link;
 	int sock[2], err;
 
-	MUST(!sv_link_create(sv_qp(s->qp), &link));
+	MUST(!sv_shm_create(sv_qp(s->qp), &link));
 	MUST(!socketpair(AF_UNIX, SOCK_STREAM, 0, sock));
-	err = sv_link_attach(link, hello, fds, sock[0], &cred);
+	err = sv_shm_attach(link, hello, fds, sock[0], &cred);
 	if (err)
 		close(sock[0]);
 	close(sock[1]);
-	sv_link_destroy(link);
+	sv_link_close(link);
 	return err;
 }
 
@@ -243,10 +243,10 @@ static int a_bell(void)
 	int fds[SV_LINK_FDS], fd;
 
 	side_open(&s, NULL);
-	MUST(!sv_link_create(sv_qp(s.qp), &link));
-	sv_link_offer(link, &hello, fds);
+	MUST(!sv_shm_create(sv_qp(s.qp), &link));
+	sv_shm_offer(link, &hello, fds);
 	fd = dup(fds[2]);
-	sv_link_destroy(link);
+	sv_link_close(link);
 	side_close(&s);
 	return fd;
 }
@@ -261,8 +261,8 @@ Test(link_hostile, descriptors_that_are_not_what_they_should_be)
 	struct side s;
 
 	side_open(&s, NULL);
-	MUST(!sv_link_create(sv_qp(s.qp), &link));
-	sv_link_offer(link, &hello, fds);
+	MUST(!sv_shm_create(sv_qp(s.qp), &link));
+	sv_shm_offer(link, &hello, fds);
 
 	/* Not sealed: could shrink under us. Too short. No segment at all. */
 	cr_assert_eq(try_attach(&s, &hello, file(size, 0), dup(fds[1]),
@@ -294,7 +294,7 @@ Test(link_hostile, descriptors_that_are_not_what_they_should_be)
 	bad.seg_size -= 4096;
 	cr_assert_eq(try_attach(&s, &bad, dup(fds[0]), dup(fds[1]), a_bell()),
 		     EPROTO);
-	sv_link_destroy(link);
+	sv_link_close(link);
 	side_close(&s);
 }
 

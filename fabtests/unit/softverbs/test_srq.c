@@ -500,7 +500,7 @@ Test(srq, flush_of_the_one_in_use)
 				.flags = SV_SLOT_FIRST,
 				.len = 8,
 				.total = 100 };
-	struct sv_link *link;
+	struct sv_shm *shm;
 	struct ibv_wc wc;
 	struct star s;
 	int i;
@@ -508,10 +508,10 @@ Test(srq, flush_of_the_one_in_use)
 	star_open(&s, 2, true, 16);
 	for (i = 0; i < 3; i++)
 		MUST(!post_recv(&s.b[0], i, s.mb, 0, 200));
-	link = sv_qp(s.b[1].qp)->link;
-	memcpy((char *)&link->own->slots[0] + 4, (char *)&slot + 4,
+	shm = sv_shm(sv_qp(s.b[1].qp)->link);
+	memcpy((char *)&shm->own->slots[0] + 4, (char *)&slot + 4,
 	       sizeof(slot) - 4);
-	atomic_store(&link->own->slots[0].seq, 1);
+	atomic_store(&shm->own->slots[0].seq, 1);
 	cr_assert_not(wait_wc_ms(s.b[0].rcq, &wc, 5));
 	MUST(!side_error(&s.b[1]));
 	wc = wait_wc(s.b[0].rcq);

@@ -11,7 +11,7 @@
  * rnr_retry says so; if not, as long as that many of our min_rnr_timer, counted
  * here, where the receive is missing.
  */
-#include "sv_link.h"
+#include "sv_shm.h"
 
 #include <errno.h>
 #include <string.h>
@@ -46,69 +46,69 @@ struct hdr {
 
 /* ---- refusing ---- */
 
-static void rx_publish(struct sv_link *link)
+static void rx_publish(struct sv_shm *shm)
 {
-	uint32_t next = atomic_load_explicit(&link->rx_next,
+	uint32_t next = atomic_load_explicit(&shm->rx_next,
 					     memory_order_relaxed);
 
-	if (next == link->rx_published)
+	if (next == shm->rx_published)
 		return;
-	link->rx_published = next;
-	link->ack_rung = true;
-	atomic_store_explicit(&link->own->head, next, memory_order_release);
+	shm->rx_published = next;
+	shm->ack_rung = true;
+	atomic_store_explicit(&shm->own->head, next, memory_order_release);
 }
 
 /*
  * Tells the requester why its message is not accepted, and takes no more. nak
  * is written after the last head: who sees it sees all that was accepted.
  */
-static __cold enum rx rx_nak(struct sv_link *link, enum ibv_wc_status nak)
+static __cold enum rx rx_nak(struct sv_shm *shm, enum ibv_wc_status nak)
 {
-	rx_publish(link);
-	link->rx_stop = true;
-	atomic_store_explicit(&link->rx_on, false, memory_order_relaxed);
-	atomic_store_explicit(&link->own->nak, nak, memory_order_release);
-	sv_link_ring_hard(link);
+	rx_publish(shm);
+	shm->rx_stop = true;
+	atomic_store_explicit(&shm->rx_on, false, memory_order_relaxed);
+	atomic_store_explicit(&shm->own->nak, nak, memory_order_release);
+	sv_shm_ring_hard(shm);
 	return RX_STOP;
 }
 
-static __cold enum rx rx_refuse(struct sv_link *link, enum ibv_wc_status nak,
+static __cold enum rx rx_refuse(struct sv_shm *shm, enum ibv_wc_status nak,
 				int event)
 {
-	rx_nak(link, nak);
-	sv_qp_error(link->qp, event);
+	rx_nak(shm, nak);
+	sv_qp_error(shm->link.qp, event);
 	return RX_STOP;
 }
 
 /* The receive at hand fails, and the message with it. */
-static __cold enum rx rx_fail_recv(struct sv_link *link,
+static __cold enum rx rx_fail_recv(struct sv_shm *shm,
 				   enum ibv_wc_status status,
 				   enum ibv_wc_status nak)
 {
 	struct sv_cqe cqe = { .wc.status = status };
 
-	sv_log("qp %06x: receive fails: %s", link->qp->qp.qp_num,
+	sv_log("qp %06x: receive fails: %s", shm->link.qp->qp.qp_num,
 	       sv_wc_status_str(status));
-	sv_rq_complete(link->qp, &cqe, false);
-	return rx_refuse(link, nak, -1);
+	sv_rq_complete(shm->link.qp, &cqe, false);
+	return rx_refuse(shm, nak, -1);
 }
 
-static __cold enum rx rx_nonsense(struct sv_link *link)
+static __cold enum rx rx_nonsense(struct sv_shm *shm)
 {
-	sv_link_protocol_error(link);
+	sv_shm_protocol_error(shm);
 	return RX_STOP;
 }
 
 /* ---- receiving ---- */
 
-static void rx_complete(struct sv_link *link, const struct hdr *h,
+static void rx_complete(struct sv_shm *shm, const struct hdr *h,
 			enum ibv_wc_opcode opcode, uint32_t len)
 {
 	struct sv_cqe cqe = {
 		.wc = {
 			.opcode = opcode,
 			.byte_len = len,
-			.src_qp = link->peer_qpn,
+			.src_qp = shm->link.peer_qpn,
 		},
 	};
 
@@ -116,88 +116,88 @@ static void rx_complete(struct sv_link *link, const struct hdr *h,
 		cqe.wc.wc_flags = IBV_WC_WITH_IMM;
 		cqe.wc.imm_data = h->imm;
 	}
-	sv_rq_complete(link->qp, &cqe, h->flags & SV_SLOT_SOLICITED);
+	sv_rq_complete(shm->link.qp, &cqe, h->flags & SV_SLOT_SOLICITED);
 }
 
 /* The receive that takes a message of this length. NULL: *rx says why. */
-static struct sv_rwr *rx_recv(struct sv_link *link, uint32_t total,
+static struct sv_rwr *rx_recv(struct sv_shm *shm, uint32_t total,
 			      enum rx *rx)
 {
-	struct sv_rwr *rwr = sv_rq_peek(link->qp);
+	struct sv_rwr *rwr = sv_rq_peek(shm->link.qp);
 
 	if (unlikely(!rwr)) {
 		*rx = RX_RNR;
 		return NULL;
 	}
 	if (unlikely(total > rwr->len)) {
-		*rx = rx_fail_recv(link, IBV_WC_LOC_LEN_ERR,
+		*rx = rx_fail_recv(shm, IBV_WC_LOC_LEN_ERR,
 				   IBV_WC_REM_INV_REQ_ERR);
 		return NULL;
 	}
-	if (unlikely(total && !sv_sges_ok(link->qp->rq_pd, rwr->sge,
+	if (unlikely(total && !sv_sges_ok(shm->link.qp->rq_pd, rwr->sge,
 					  rwr->num_sge,
 					  IBV_ACCESS_LOCAL_WRITE))) {
-		*rx = rx_fail_recv(link, IBV_WC_LOC_PROT_ERR,
+		*rx = rx_fail_recv(shm, IBV_WC_LOC_PROT_ERR,
 				   IBV_WC_REM_OP_ERR);
 		return NULL;
 	}
 	return rwr;
 }
 
-static enum rx rx_send(struct sv_link *link, const struct hdr *h)
+static enum rx rx_send(struct sv_shm *shm, const struct hdr *h)
 {
 	const bool first = h->flags & SV_SLOT_FIRST;
 	const bool last = h->flags & SV_SLOT_LAST;
-	uint32_t total = first ? h->total : link->rx_total;
-	uint32_t done = first ? 0 : link->rx_len;
+	uint32_t total = first ? h->total : shm->rx_total;
+	uint32_t done = first ? 0 : shm->rx_len;
 	struct sv_rwr *rwr;
 	enum rx rx;
 
-	if (unlikely(first == link->rx_partial || h->len > total - done ||
+	if (unlikely(first == shm->rx_partial || h->len > total - done ||
 		     (last && done + h->len != total)))
-		return rx_nonsense(link);
-	rwr = rx_recv(link, total, &rx);
+		return rx_nonsense(shm);
+	rwr = rx_recv(shm, total, &rx);
 	if (unlikely(!rwr))
 		return rx;
 	sv_sges_scatter(rwr->sge, done, h->payload, h->len);
-	link->rx_len = done + h->len;
-	link->rx_total = total;
-	link->rx_partial = !last;
+	shm->rx_len = done + h->len;
+	shm->rx_total = total;
+	shm->rx_partial = !last;
 	if (last)
-		rx_complete(link, h, IBV_WC_RECV, total);
+		rx_complete(shm, h, IBV_WC_RECV, total);
 	return RX_NEXT;
 }
 
-static enum rx rx_pull(struct sv_link *link, const struct hdr *h)
+static enum rx rx_pull(struct sv_shm *shm, const struct hdr *h)
 {
 	struct ibv_sge from[SV_MAX_SGE];
 	enum ibv_wc_status status;
 	struct sv_rwr *rwr;
 	enum rx rx;
 
-	if (link->rx_partial || h->cnt > SV_MAX_SGE ||
-	    h->len != h->cnt * sizeof(*from) || !link->cma_ok)
-		return rx_nonsense(link);
-	rwr = rx_recv(link, h->total, &rx);
+	if (shm->rx_partial || h->cnt > SV_MAX_SGE ||
+	    h->len != h->cnt * sizeof(*from) || !shm->cma_ok)
+		return rx_nonsense(shm);
+	rwr = rx_recv(shm, h->total, &rx);
 	if (!rwr)
 		return rx;
 	memcpy(from, h->payload, h->len);
-	status = sv_pull(link, from, h->cnt, rwr, h->total);
+	status = sv_shm_pull(shm, from, h->cnt, rwr, h->total);
 	/* The sender took it back, or died: there is no message. */
 	if (status == IBV_WC_RETRY_EXC_ERR)
-		return rx_nak(link, IBV_WC_REM_OP_ERR);
+		return rx_nak(shm, IBV_WC_REM_OP_ERR);
 	/* The sender's memory is not there: its own local error. */
 	if (status != IBV_WC_SUCCESS)
-		return rx_nak(link, IBV_WC_LOC_PROT_ERR);
-	rx_complete(link, h, IBV_WC_RECV, h->total);
+		return rx_nak(shm, IBV_WC_LOC_PROT_ERR);
+	rx_complete(shm, h, IBV_WC_RECV, h->total);
 	return RX_NEXT;
 }
 
 /* Our memory, as the peer names it. NULL if it has no right to it. */
-static char *rx_target(struct sv_link *link, uint32_t access, uint32_t rkey,
+static char *rx_target(struct sv_shm *shm, uint32_t access, uint32_t rkey,
 		       uint64_t addr, uint32_t len)
 {
-	struct sv_qp *qp = link->qp;
+	struct sv_qp *qp = shm->link.qp;
 	uint64_t va;
 
 	if (!(qp->attr.qp_access_flags & access) ||
@@ -207,73 +207,73 @@ static char *rx_target(struct sv_link *link, uint32_t access, uint32_t rkey,
 	return (char *)(uintptr_t)va;
 }
 
-static enum rx rx_write(struct sv_link *link, const struct hdr *h)
+static enum rx rx_write(struct sv_shm *shm, const struct hdr *h)
 {
 	const bool first = h->flags & SV_SLOT_FIRST;
 	const bool last = h->flags & SV_SLOT_LAST;
-	uint32_t done = first ? 0 : link->rx_len;
+	uint32_t done = first ? 0 : shm->rx_len;
 	char *to;
 
-	if (first == link->rx_partial || h->len > SV_MAX_MSG - done)
-		return rx_nonsense(link);
-	if (last && h->flags & SV_SLOT_IMM && !sv_rq_peek(link->qp))
+	if (first == shm->rx_partial || h->len > SV_MAX_MSG - done)
+		return rx_nonsense(shm);
+	if (last && h->flags & SV_SLOT_IMM && !sv_rq_peek(shm->link.qp))
 		return RX_RNR;
 	if (h->len) {
-		to = rx_target(link, IBV_ACCESS_REMOTE_WRITE, h->rkey,
+		to = rx_target(shm, IBV_ACCESS_REMOTE_WRITE, h->rkey,
 			       h->raddr, h->len);
 		if (!to)
-			return rx_refuse(link, IBV_WC_REM_ACCESS_ERR,
+			return rx_refuse(shm, IBV_WC_REM_ACCESS_ERR,
 					 IBV_EVENT_QP_ACCESS_ERR);
 		memcpy(to, h->payload, h->len);
 	}
-	link->rx_len = done + h->len;
-	link->rx_partial = !last;
+	shm->rx_len = done + h->len;
+	shm->rx_partial = !last;
 	if (last && h->flags & SV_SLOT_IMM)
-		rx_complete(link, h, IBV_WC_RECV_RDMA_WITH_IMM, link->rx_len);
+		rx_complete(shm, h, IBV_WC_RECV_RDMA_WITH_IMM, shm->rx_len);
 	return RX_NEXT;
 }
 
-static enum rx rx_written(struct sv_link *link, const struct hdr *h)
+static enum rx rx_written(struct sv_shm *shm, const struct hdr *h)
 {
-	if (link->rx_partial || !(h->flags & SV_SLOT_IMM))
-		return rx_nonsense(link);
-	if (!sv_rq_peek(link->qp))
+	if (shm->rx_partial || !(h->flags & SV_SLOT_IMM))
+		return rx_nonsense(shm);
+	if (!sv_rq_peek(shm->link.qp))
 		return RX_RNR;
-	rx_complete(link, h, IBV_WC_RECV_RDMA_WITH_IMM, h->total);
+	rx_complete(shm, h, IBV_WC_RECV_RDMA_WITH_IMM, h->total);
 	return RX_NEXT;
 }
 
 /* Answers a READ through the peer's resp ring, as far as there is room. */
-static enum rx rx_read(struct sv_link *link, const struct hdr *h)
+static enum rx rx_read(struct sv_shm *shm, const struct hdr *h)
 {
 	const char *from;
 	int64_t len;
 
-	if (link->rx_partial)
-		return rx_nonsense(link);
-	if (!link->qp->attr.max_dest_rd_atomic)
-		return rx_refuse(link, IBV_WC_REM_INV_REQ_ERR,
+	if (shm->rx_partial)
+		return rx_nonsense(shm);
+	if (!shm->link.qp->attr.max_dest_rd_atomic)
+		return rx_refuse(shm, IBV_WC_REM_INV_REQ_ERR,
 				 IBV_EVENT_QP_REQ_ERR);
-	while (link->rd_sent < h->len) {
-		len = sv_resp_room(link);
+	while (shm->rd_sent < h->len) {
+		len = sv_shm_resp_room(shm);
 		if (len < 0)
-			return rx_nonsense(link);
-		link->rd_serving = true;
+			return rx_nonsense(shm);
+		shm->rd_serving = true;
 		if (!len)
 			return RX_WAIT;
-		len = min_size(len, h->len - link->rd_sent);
-		from = rx_target(link, IBV_ACCESS_REMOTE_READ, h->rkey,
-				 h->raddr + link->rd_sent, len);
+		len = min_size(len, h->len - shm->rd_sent);
+		from = rx_target(shm, IBV_ACCESS_REMOTE_READ, h->rkey,
+				 h->raddr + shm->rd_sent, len);
 		if (!from)
-			return rx_refuse(link, IBV_WC_REM_ACCESS_ERR,
+			return rx_refuse(shm, IBV_WC_REM_ACCESS_ERR,
 					 IBV_EVENT_QP_ACCESS_ERR);
-		len = sv_resp_put(link, from, len);
+		len = sv_shm_resp_put(shm, from, len);
 		if (len < 0)
-			return rx_nonsense(link);
-		link->rd_sent += len;
+			return rx_nonsense(shm);
+		shm->rd_sent += len;
 	}
-	link->rd_sent = 0;
-	link->rd_serving = false;
+	shm->rd_sent = 0;
+	shm->rd_serving = false;
 	return RX_NEXT;
 }
 
@@ -296,32 +296,32 @@ static uint64_t atomic_run(uint8_t op, uint64_t *to,
 }
 
 /* Done once or not at all: the answer's room comes first. */
-static enum rx rx_atomic(struct sv_link *link, const struct hdr *h)
+static enum rx rx_atomic(struct sv_shm *shm, const struct hdr *h)
 {
 	struct sv_operands arg;
-	int64_t room = sv_resp_room(link);
+	int64_t room = sv_shm_resp_room(shm);
 	uint64_t old;
 	char *to;
 
-	if (link->rx_partial || h->len != sizeof(arg) ||
+	if (shm->rx_partial || h->len != sizeof(arg) ||
 	    h->flags & SV_SLOT_RING || room < 0)
-		return rx_nonsense(link);
-	if (!link->qp->attr.max_dest_rd_atomic || h->raddr % sizeof(old))
-		return rx_refuse(link, IBV_WC_REM_INV_REQ_ERR,
+		return rx_nonsense(shm);
+	if (!shm->link.qp->attr.max_dest_rd_atomic || h->raddr % sizeof(old))
+		return rx_refuse(shm, IBV_WC_REM_INV_REQ_ERR,
 				 IBV_EVENT_QP_REQ_ERR);
-	to = rx_target(link, IBV_ACCESS_REMOTE_ATOMIC, h->rkey, h->raddr,
+	to = rx_target(shm, IBV_ACCESS_REMOTE_ATOMIC, h->rkey, h->raddr,
 		       sizeof(old));
 	if (!to || (uintptr_t)to % sizeof(old))
-		return rx_refuse(link, IBV_WC_REM_ACCESS_ERR,
+		return rx_refuse(shm, IBV_WC_REM_ACCESS_ERR,
 				 IBV_EVENT_QP_ACCESS_ERR);
-	link->rd_serving = room < (int64_t)sizeof(old);
-	if (link->rd_serving)
+	shm->rd_serving = room < (int64_t)sizeof(old);
+	if (shm->rd_serving)
 		return RX_WAIT;
 	memcpy(&arg, h->payload, sizeof(arg));
 	old = atomic_run(h->op, (uint64_t *)to, &arg);
-	return sv_resp_put(link, &old, sizeof(old)) == sizeof(old) ?
+	return sv_shm_resp_put(shm, &old, sizeof(old)) == sizeof(old) ?
 		       RX_NEXT :
-		       rx_nonsense(link);
+		       rx_nonsense(shm);
 }
 
 /* ---- receiver not ready ---- */
@@ -338,30 +338,30 @@ static const uint32_t rnr_timer[32] = {
  * The message in the next slot finds no receive. The deadline may outlive the
  * wait: who it calls looks here again, and finds another slot, or none waiting.
  */
-static __cold void rx_rnr(struct sv_link *link, uint32_t next)
+static __cold void rx_rnr(struct sv_shm *shm, uint32_t next)
 {
-	uint32_t retry = atomic_load(&link->peer->rnr_retry) & 7;
+	uint32_t retry = atomic_load(&shm->peer->rnr_retry) & 7;
 	uint64_t now_ns;
 
 	if (retry == 7)
 		return;
 	now_ns = sv_now_ns();
-	if (!link->rnr_due_ns || link->rnr_slot != next) {
-		link->rnr_slot = next;
-		link->rnr_due_ns =
+	if (!shm->rnr_due_ns || shm->rnr_slot != next) {
+		shm->rnr_slot = next;
+		shm->rnr_due_ns =
 			now_ns + retry * 10000ull *
-					 rnr_timer[link->qp->attr.min_rnr_timer];
+					 rnr_timer[shm->link.qp->attr.min_rnr_timer];
 	}
-	if (now_ns >= link->rnr_due_ns)
-		rx_nak(link, IBV_WC_RNR_RETRY_EXC_ERR);
+	if (now_ns >= shm->rnr_due_ns)
+		rx_nak(shm, IBV_WC_RNR_RETRY_EXC_ERR);
 	else
-		sv_deadline_set(link, link->rnr_due_ns);
+		sv_deadline_set(&shm->link, shm->rnr_due_ns);
 }
 
 /* ---- the ring ---- */
 
 /* Copies the header; says where the payload is, if it is where it may be. */
-static bool hdr_read(struct sv_link *link, const struct sv_slot *slot,
+static bool hdr_read(struct sv_shm *shm, const struct sv_slot *slot,
 		     struct hdr *h)
 {
 	uint32_t off;
@@ -383,67 +383,67 @@ static bool hdr_read(struct sv_link *link, const struct sv_slot *slot,
 		return h->len <= SV_SLOT_DATA;
 	}
 	off = h->pos & (SV_DATA_SIZE - 1);
-	h->payload = link->own->data + off;
+	h->payload = shm->own->data + off;
 	return h->len <= SV_EAGER_MAX && off + h->len <= SV_DATA_SIZE;
 }
 
-static enum rx rx_one(struct sv_link *link, const struct sv_slot *slot)
+static enum rx rx_one(struct sv_shm *shm, const struct sv_slot *slot)
 {
 	struct hdr h;
 
-	if (unlikely(!hdr_read(link, slot, &h)))
-		return rx_nonsense(link);
+	if (unlikely(!hdr_read(shm, slot, &h)))
+		return rx_nonsense(shm);
 	if (likely(h.op == SV_OP_SEND))
-		return rx_send(link, &h);
+		return rx_send(shm, &h);
 	switch (h.op) {
 	case SV_OP_PULL:
-		return rx_pull(link, &h);
+		return rx_pull(shm, &h);
 	case SV_OP_WRITE:
-		return rx_write(link, &h);
+		return rx_write(shm, &h);
 	case SV_OP_WRITTEN:
-		return rx_written(link, &h);
+		return rx_written(shm, &h);
 	case SV_OP_READ:
-		return rx_read(link, &h);
+		return rx_read(shm, &h);
 	case SV_OP_CMP_SWP:
 	case SV_OP_FETCH_ADD:
-		return rx_atomic(link, &h);
+		return rx_atomic(shm, &h);
 	default:
-		return rx_nonsense(link);
+		return rx_nonsense(shm);
 	}
 }
 
-void sv_rx_drain(struct sv_link *link)
+void sv_shm_drain(struct sv_shm *shm)
 {
-	uint32_t next = atomic_load_explicit(&link->rx_next,
+	uint32_t next = atomic_load_explicit(&shm->rx_next,
 					     memory_order_relaxed);
 	struct sv_slot *slot;
 	enum rx rx = RX_NEXT;
 	int i;
 
-	for (i = 0; i < SV_RX_BATCH && sv_link_receives(link); i++) {
-		slot = &link->own->slots[next % SV_SLOT_CNT];
+	for (i = 0; i < SV_RX_BATCH && sv_shm_receives(shm); i++) {
+		slot = &shm->own->slots[next % SV_SLOT_CNT];
 		/* Pairs with tx_publish(). */
 		if (atomic_load_explicit(&slot->seq, memory_order_acquire) !=
 		    next / SV_SLOT_CNT + 1)
 			break;
 		/* An answer does not overtake the completion of its question. */
-		if (atomic_load_explicit(&link->peer->head,
+		if (atomic_load_explicit(&shm->peer->head,
 					 memory_order_relaxed) !=
-		    atomic_load_explicit(&link->tx_acked, memory_order_relaxed))
-			sv_tx_acks(link);
-		if (unlikely(!sv_link_receives(link)))
+		    atomic_load_explicit(&shm->tx_acked, memory_order_relaxed))
+			sv_shm_acks(shm);
+		if (unlikely(!sv_shm_receives(shm)))
 			break;
-		rx = rx_one(link, slot);
+		rx = rx_one(shm, slot);
 		if (unlikely(rx != RX_NEXT)) {
 			if (rx == RX_RNR)
-				rx_rnr(link, next);
+				rx_rnr(shm, next);
 			break;
 		}
 		next++;
-		atomic_store_explicit(&link->rx_next, next,
+		atomic_store_explicit(&shm->rx_next, next,
 				      memory_order_relaxed);
-		if (next - link->rx_published == SV_RX_PUBLISH)
-			rx_publish(link);
+		if (next - shm->rx_published == SV_RX_PUBLISH)
+			rx_publish(shm);
 	}
-	rx_publish(link);
+	rx_publish(shm);
 }

@@ -15,7 +15,7 @@
  * are posted for all of them; a READ never does, it must see what they wrote,
  * and no WRITE passes an atomic.
  */
-#include "sv_link.h"
+#include "sv_shm.h"
 
 #include <errno.h>
 #include <string.h>
@@ -33,60 +33,60 @@ enum push {
  * The slot's seq, or head, was written before; the peer sets wake and then
  * looks at them. With the fence between, one of the two notices.
  */
-void sv_link_ring(struct sv_link *link)
+void sv_shm_ring(struct sv_shm *shm)
 {
 	sv_fence();
-	if (likely(!atomic_load_explicit(&link->peer->wake,
+	if (likely(!atomic_load_explicit(&shm->peer->wake,
 					 memory_order_relaxed)))
 		return;
-	if (atomic_exchange(&link->peer->wake, 0))
-		sv_link_ring_hard(link);
+	if (atomic_exchange(&shm->peer->wake, 0))
+		sv_shm_ring_hard(shm);
 }
 
-void sv_link_ring_hard(struct sv_link *link)
+void sv_shm_ring_hard(struct sv_shm *shm)
 {
-	if (link->peer_bell_fd >= 0)
-		eventfd_write(link->peer_bell_fd, 1);
+	if (shm->peer_bell_fd >= 0)
+		eventfd_write(shm->peer_bell_fd, 1);
 }
 
 /* The engine shall go on with what we stop doing here. */
-void sv_link_kick_self(struct sv_link *link)
+void sv_shm_kick_self(struct sv_shm *shm)
 {
-	eventfd_write(link->bell_fd, 1);
+	eventfd_write(shm->bell_fd, 1);
 }
 
 /*
  * We wait for the peer in the middle of a WR, and it may be another CQ that
  * the application polls: lease or not, the peer shall ring.
  */
-static void want_bell(struct sv_link *link)
+static void want_bell(struct sv_shm *shm)
 {
-	if (atomic_exchange(&link->own->wake, 1))
+	if (atomic_exchange(&shm->own->wake, 1))
 		return;
-	if (link->ops->pending(link) ||
-	    atomic_load(&link->own->resp_tail) != link->rd_head)
-		sv_link_kick_self(link);
+	if (shm->link.ops->pending(&shm->link) ||
+	    atomic_load(&shm->own->resp_tail) != shm->rd_head)
+		sv_shm_kick_self(shm);
 }
 
 /* ---- ring space ---- */
 
-static bool tx_full(const struct sv_link *link)
+static bool tx_full(const struct sv_shm *shm)
 {
-	return link->tx_next -
-		       atomic_load_explicit(&link->tx_acked,
+	return shm->tx_next -
+		       atomic_load_explicit(&shm->tx_acked,
 					    memory_order_relaxed) ==
 	       SV_SLOT_CNT;
 }
 
 /* Contiguous space in the data ring; returns its position, or false. */
-static bool data_get(struct sv_link *link, uint32_t len, uint32_t *pos)
+static bool data_get(struct sv_shm *shm, uint32_t len, uint32_t *pos)
 {
-	uint32_t next = link->data_next;
+	uint32_t next = shm->data_next;
 	uint32_t off = next & (SV_DATA_SIZE - 1);
 
 	if (off + len > SV_DATA_SIZE)
 		next += SV_DATA_SIZE - off;
-	if (next + len - link->data_acked > SV_DATA_SIZE)
+	if (next + len - shm->data_acked > SV_DATA_SIZE)
 		return false;
 	*pos = next;
 	return true;
@@ -96,39 +96,39 @@ static bool data_get(struct sv_link *link, uint32_t len, uint32_t *pos)
  * Room for a slot, and for len bytes of data ring at msg->pos if len is not 0.
  * The message is put together in msg, out of the peer's sight: tx_publish().
  */
-static bool tx_room(struct sv_link *link, struct sv_slot *msg, uint32_t len)
+static bool tx_room(struct sv_shm *shm, struct sv_slot *msg, uint32_t len)
 {
-	uint32_t pos = link->data_next;
+	uint32_t pos = shm->data_next;
 
-	if (unlikely(tx_full(link) || (len && !data_get(link, len, &pos)))) {
-		sv_tx_acks(link);
-		if (link->qp->attr.qp_state != IBV_QPS_RTS || tx_full(link) ||
-		    (len && !data_get(link, len, &pos)))
+	if (unlikely(tx_full(shm) || (len && !data_get(shm, len, &pos)))) {
+		sv_shm_acks(shm);
+		if (shm->link.qp->attr.qp_state != IBV_QPS_RTS || tx_full(shm) ||
+		    (len && !data_get(shm, len, &pos)))
 			return false;
 	}
 	msg->pos = pos;
 	if (len)
-		link->data_next = (pos + len + CACHELINE - 1) &
+		shm->data_next = (pos + len + CACHELINE - 1) &
 				  ~(uint32_t)(CACHELINE - 1);
 	return true;
 }
 
-static char *tx_data(struct sv_link *link, uint32_t pos)
+static char *tx_data(struct sv_shm *shm, uint32_t pos)
 {
-	return link->peer->data + (pos & (SV_DATA_SIZE - 1));
+	return shm->peer->data + (pos & (SV_DATA_SIZE - 1));
 }
 
 /*
  * Copies msg with len bytes of msg->data into the ring. The peer looks at the
  * first line all the time, and each look takes it from us: it is written last,
- * and in one go. The seq pairs with the acquire in sv_rx_drain().
+ * and in one go. The seq pairs with the acquire in sv_shm_drain().
  */
-static void tx_publish(struct sv_link *link, const struct sv_slot *msg,
+static void tx_publish(struct sv_shm *shm, const struct sv_slot *msg,
 		       uint32_t len)
 {
 	const size_t first = CACHELINE - offsetof(struct sv_slot, data);
-	uint32_t next = link->tx_next++;
-	struct sv_slot *slot = &link->peer->slots[next % SV_SLOT_CNT];
+	uint32_t next = shm->tx_next++;
+	struct sv_slot *slot = &shm->peer->slots[next % SV_SLOT_CNT];
 
 	if (len > first)
 		memcpy(slot->data + first, msg->data + first, len - first);
@@ -137,59 +137,59 @@ static void tx_publish(struct sv_link *link, const struct sv_slot *msg,
 	       offsetof(struct sv_slot, data) - offsetof(struct sv_slot, op));
 	atomic_store_explicit(&slot->seq, next / SV_SLOT_CNT + 1,
 			      memory_order_release);
-	link->data_end[next % SV_SLOT_CNT] = link->data_next;
-	link->tx_rung = true;
+	shm->data_end[next % SV_SLOT_CNT] = shm->data_next;
+	shm->tx_rung = true;
 	/* The next one's second line is still with the peer: get it early. */
-	slot = &link->peer->slots[(next + 1) % SV_SLOT_CNT];
+	slot = &shm->peer->slots[(next + 1) % SV_SLOT_CNT];
 	__builtin_prefetch((char *)slot + CACHELINE, 1);
 }
 
 /* ---- acknowledgements ---- */
 
-static __cold void tx_fail(struct sv_link *link, enum ibv_wc_status status)
+static __cold void tx_fail(struct sv_shm *shm, enum ibv_wc_status status)
 {
-	struct sv_qp *qp = link->qp;
+	struct sv_qp *qp = shm->link.qp;
 
 	sv_log("qp %06x: send fails: %s", qp->qp.qp_num,
 	       sv_wc_status_str(status));
-	if (link->cma_ok && (status == IBV_WC_REM_ACCESS_ERR ||
+	if (shm->cma_ok && (status == IBV_WC_REM_ACCESS_ERR ||
 			     status == IBV_WC_REM_INV_REQ_ERR)) {
 		/* Its CPU took no part, so it must be told what happened. */
-		atomic_store(&link->peer->fault,
+		atomic_store(&shm->peer->fault,
 			     status == IBV_WC_REM_ACCESS_ERR ?
 				     IBV_EVENT_QP_ACCESS_ERR :
 				     IBV_EVENT_QP_REQ_ERR);
-		sv_link_ring_hard(link);
+		sv_shm_ring_hard(shm);
 	}
 	sv_sq_complete(qp, status);
 	sv_qp_error(qp, -1);
 }
 
 /* Moves tx_acked to what the peer says; false if it talks nonsense. */
-static bool ack_update(struct sv_link *link)
+static bool ack_update(struct sv_shm *shm)
 {
-	uint32_t head = atomic_load_explicit(&link->peer->head,
+	uint32_t head = atomic_load_explicit(&shm->peer->head,
 					     memory_order_acquire);
-	uint32_t acked = atomic_load_explicit(&link->tx_acked,
+	uint32_t acked = atomic_load_explicit(&shm->tx_acked,
 					      memory_order_relaxed);
 
 	if (head == acked)
 		return true;
-	if (head - acked > link->tx_next - acked)
+	if (head - acked > shm->tx_next - acked)
 		return false;
-	link->data_acked = link->data_end[(head - 1) % SV_SLOT_CNT];
-	atomic_store_explicit(&link->tx_acked, head, memory_order_relaxed);
+	shm->data_acked = shm->data_end[(head - 1) % SV_SLOT_CNT];
+	atomic_store_explicit(&shm->tx_acked, head, memory_order_relaxed);
 	return true;
 }
 
 /* Whether the oldest WR that was sent is finished. */
-static bool tx_finished(struct sv_link *link, const struct sv_swr *swr)
+static bool tx_finished(struct sv_shm *shm, const struct sv_swr *swr)
 {
 	if (swr->state == SV_WR_DONE)
 		return true;
-	if (link->rd_cnt && link->rd_wr == link->qp->sq.done)
+	if (shm->rd_cnt && shm->rd_wr == shm->link.qp->sq.done)
 		return false;
-	return (int32_t)(atomic_load_explicit(&link->tx_acked,
+	return (int32_t)(atomic_load_explicit(&shm->tx_acked,
 					      memory_order_relaxed) -
 			 swr->ring_end) >= 0;
 }
@@ -203,25 +203,25 @@ static bool nak_known(uint32_t status)
 	       status == IBV_WC_RNR_RETRY_EXC_ERR;
 }
 
-void sv_tx_acks(struct sv_link *link)
+void sv_shm_acks(struct sv_shm *shm)
 {
-	struct sv_qp *qp = link->qp;
+	struct sv_qp *qp = shm->link.qp;
 	struct sv_swr *swr;
 	uint32_t nak;
 
 	/* Before head: whatever precedes the refused slot is in head then. */
-	nak = atomic_load_explicit(&link->peer->nak, memory_order_acquire);
-	if (unlikely(!ack_update(link))) {
-		sv_link_protocol_error(link);
+	nak = atomic_load_explicit(&shm->peer->nak, memory_order_acquire);
+	if (unlikely(!ack_update(shm))) {
+		sv_shm_protocol_error(shm);
 		return;
 	}
 	while (qp->sq.done != qp->sq.sent) {
 		swr = sv_sq_slot(qp, qp->sq.done);
-		if (!tx_finished(link, swr))
+		if (!tx_finished(shm, swr))
 			break;
 		if (unlikely(swr->state == SV_WR_DONE &&
 			     swr->status != IBV_WC_SUCCESS)) {
-			tx_fail(link, swr->status);
+			tx_fail(shm, swr->status);
 			return;
 		}
 		sv_sq_complete(qp, IBV_WC_SUCCESS);
@@ -229,27 +229,27 @@ void sv_tx_acks(struct sv_link *link)
 			sv_qp_drained(qp);
 	}
 	if (unlikely(nak) && qp->sq.done != sv_wq_posted(&qp->sq))
-		tx_fail(link, nak_known(nak) ? nak : IBV_WC_REM_OP_ERR);
+		tx_fail(shm, nak_known(nak) ? nak : IBV_WC_REM_OP_ERR);
 }
 
 /* ---- sending ---- */
 
 /* Ends here; its completion waits for its turn. Nothing follows. */
-static enum push push_failed(struct sv_link *link, struct sv_swr *swr,
+static enum push push_failed(struct sv_shm *shm, struct sv_swr *swr,
 			     enum ibv_wc_status status)
 {
 	swr->state = SV_WR_DONE;
 	swr->status = status;
-	link->tx_stop = true;
+	shm->tx_stop = true;
 	return PUSH_DONE;
 }
 
-static enum push push_sent(struct sv_link *link, struct sv_swr *swr)
+static enum push push_sent(struct sv_shm *shm, struct sv_swr *swr)
 {
 	swr->state = SV_WR_SENT;
-	swr->ring_end = link->tx_next;
+	swr->ring_end = shm->tx_next;
 	if (swr->consumes_recv)
-		link->recvs_sent++;
+		shm->recvs_sent++;
 	return PUSH_DONE;
 }
 
@@ -266,12 +266,12 @@ static uint8_t end_flags(const struct sv_swr *swr)
 }
 
 /* A message that fits one slot, and the data ring if need be. */
-static enum push push_slot(struct sv_link *link, struct sv_swr *swr)
+static enum push push_slot(struct sv_shm *shm, struct sv_swr *swr)
 {
 	const bool in_ring = swr->len > SV_SLOT_DATA;
 	struct sv_slot msg;
 
-	if (unlikely(!tx_room(link, &msg, in_ring ? swr->len : 0)))
+	if (unlikely(!tx_room(shm, &msg, in_ring ? swr->len : 0)))
 		return PUSH_FULL;
 	msg.op = SV_OP_SEND;
 	msg.flags = SV_SLOT_FIRST | end_flags(swr) |
@@ -282,20 +282,20 @@ static enum push push_slot(struct sv_link *link, struct sv_swr *swr)
 	msg.total = swr->len;
 	msg.raddr = 0;
 	sv_swr_gather(swr, 0,
-		      in_ring ? tx_data(link, msg.pos) : (char *)msg.data,
+		      in_ring ? tx_data(shm, msg.pos) : (char *)msg.data,
 		      swr->len);
-	tx_publish(link, &msg, in_ring ? 0 : swr->len);
-	return push_sent(link, swr);
+	tx_publish(shm, &msg, in_ring ? 0 : swr->len);
+	return push_sent(shm, swr);
 }
 
 /* Where the message lies; the receiver reads it straight into its buffers. */
-static enum push push_pull(struct sv_link *link, struct sv_swr *swr)
+static enum push push_pull(struct sv_shm *shm, struct sv_swr *swr)
 {
 	const size_t size = swr->num_sge * sizeof(struct ibv_sge);
 	const bool in_ring = size > SV_SLOT_DATA;
 	struct sv_slot msg;
 
-	if (!tx_room(link, &msg, in_ring ? size : 0))
+	if (!tx_room(shm, &msg, in_ring ? size : 0))
 		return PUSH_FULL;
 	msg.op = SV_OP_PULL;
 	msg.flags = SV_SLOT_FIRST | end_flags(swr) |
@@ -305,14 +305,14 @@ static enum push push_pull(struct sv_link *link, struct sv_swr *swr)
 	msg.len = size;
 	msg.total = swr->len;
 	msg.raddr = 0;
-	memcpy(in_ring ? tx_data(link, msg.pos) : (char *)msg.data, swr->sge,
+	memcpy(in_ring ? tx_data(shm, msg.pos) : (char *)msg.data, swr->sge,
 	       size);
-	tx_publish(link, &msg, in_ring ? 0 : size);
-	return push_sent(link, swr);
+	tx_publish(shm, &msg, in_ring ? 0 : size);
+	return push_sent(shm, swr);
 }
 
 /* A SEND or WRITE in pieces of the data ring. */
-static enum push push_pieces(struct sv_link *link, struct sv_swr *swr,
+static enum push push_pieces(struct sv_shm *shm, struct sv_swr *swr,
 			     enum sv_slot_op op)
 {
 	struct sv_slot msg;
@@ -320,7 +320,7 @@ static enum push push_pieces(struct sv_link *link, struct sv_swr *swr,
 
 	do {
 		len = min_size(swr->len - swr->offset, SV_EAGER_MAX);
-		if (!tx_room(link, &msg, len))
+		if (!tx_room(shm, &msg, len))
 			return PUSH_FULL;
 		msg.op = op;
 		msg.flags = len ? SV_SLOT_RING : 0;
@@ -338,75 +338,75 @@ static enum push push_pieces(struct sv_link *link, struct sv_swr *swr,
 		msg.raddr = swr->raddr + swr->offset;
 		if (len)
 			sv_swr_gather(swr, swr->offset,
-				      tx_data(link, msg.pos), len);
+				      tx_data(shm, msg.pos), len);
 		swr->offset += len;
-		tx_publish(link, &msg, 0);
+		tx_publish(shm, &msg, 0);
 	} while (swr->offset < swr->len);
-	return push_sent(link, swr);
+	return push_sent(shm, swr);
 }
 
-static bool may_pass(struct sv_link *link, const struct sv_swr *swr)
+static bool may_pass(struct sv_shm *shm, const struct sv_swr *swr)
 {
 	uint32_t posted;
 
-	if (atomic_load_explicit(&link->tx_acked, memory_order_relaxed) ==
-	    link->tx_next)
+	if (atomic_load_explicit(&shm->tx_acked, memory_order_relaxed) ==
+	    shm->tx_next)
 		return true;
-	ack_update(link);
-	if (atomic_load_explicit(&link->tx_acked, memory_order_relaxed) ==
-	    link->tx_next)
+	ack_update(shm);
+	if (atomic_load_explicit(&shm->tx_acked, memory_order_relaxed) ==
+	    shm->tx_next)
 		return true;
-	if (swr->opcode == IBV_WR_RDMA_READ || link->rd_cnt)
+	if (swr->opcode == IBV_WR_RDMA_READ || shm->rd_cnt)
 		return false;
-	posted = atomic_load_explicit(&link->peer->rq_posted,
+	posted = atomic_load_explicit(&shm->peer->rq_posted,
 				      memory_order_acquire);
-	return (int32_t)(posted - link->recvs_sent) >= 0;
+	return (int32_t)(posted - shm->recvs_sent) >= 0;
 }
 
 /* A message of a header only. */
-static bool push_header(struct sv_link *link, struct sv_slot msg)
+static bool push_header(struct sv_shm *shm, struct sv_slot msg)
 {
-	if (!tx_room(link, &msg, 0))
+	if (!tx_room(shm, &msg, 0))
 		return false;
-	tx_publish(link, &msg, 0);
+	tx_publish(shm, &msg, 0);
 	return true;
 }
 
-static enum push push_written(struct sv_link *link, struct sv_swr *swr)
+static enum push push_written(struct sv_shm *shm, struct sv_swr *swr)
 {
-	if (!push_header(link, (struct sv_slot){
+	if (!push_header(shm, (struct sv_slot){
 				       .op = SV_OP_WRITTEN,
 				       .flags = SV_SLOT_FIRST | end_flags(swr),
 				       .imm = swr->imm,
 				       .total = swr->len,
 			       }))
 		return PUSH_FULL;
-	return push_sent(link, swr);
+	return push_sent(shm, swr);
 }
 
-static enum push push_direct(struct sv_link *link, struct sv_swr *swr,
+static enum push push_direct(struct sv_shm *shm, struct sv_swr *swr,
 			     size_t *budget)
 {
 	enum ibv_wc_status status;
 
 	if (swr->offset < swr->len || !swr->len) {
-		if (!sv_link_peer_open(link) || !may_pass(link, swr))
+		if (!sv_shm_peer_open(shm) || !may_pass(shm, swr))
 			return PUSH_WAIT;
-		if (!sv_direct(link, swr, budget, &status)) {
-			sv_link_kick_self(link);
+		if (!sv_shm_direct(shm, swr, budget, &status)) {
+			sv_shm_kick_self(shm);
 			return PUSH_WAIT;
 		}
 		if (status != IBV_WC_SUCCESS)
-			return push_failed(link, swr, status);
+			return push_failed(shm, swr, status);
 	}
 	if (swr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
-		return push_written(link, swr);
+		return push_written(shm, swr);
 	swr->state = SV_WR_DONE;
 	return PUSH_DONE;
 }
 
 /* A READ, or an atomic with its operands. */
-static enum push push_ask(struct sv_link *link, struct sv_swr *swr)
+static enum push push_ask(struct sv_shm *shm, struct sv_swr *swr)
 {
 	struct sv_slot msg = {
 		.op = SV_OP_READ,
@@ -418,21 +418,21 @@ static enum push push_ask(struct sv_link *link, struct sv_swr *swr)
 	uint32_t size = 0;
 
 	/* Even if it was set to 0 meanwhile: one, or it would wait for ever. */
-	if (link->rd_cnt && link->rd_cnt >= link->qp->attr.max_rd_atomic)
+	if (shm->rd_cnt && shm->rd_cnt >= shm->link.qp->attr.max_rd_atomic)
 		return PUSH_WAIT;
-	if (!tx_room(link, &msg, 0))
+	if (!tx_room(shm, &msg, 0))
 		return PUSH_FULL;
 	if (swr->opcode != IBV_WR_RDMA_READ) {
 		msg.op = swr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ?
 				 SV_OP_CMP_SWP :
 				 SV_OP_FETCH_ADD;
 		msg.len = size = sizeof(struct sv_operands);
-		memcpy(msg.data, sv_sq_operands(link->qp, swr), size);
+		memcpy(msg.data, sv_sq_operands(shm->link.qp, swr), size);
 	}
-	tx_publish(link, &msg, size);
-	if (swr->len && link->rd_cnt++ == 0)
-		link->rd_wr = link->qp->sq.sent;
-	return push_sent(link, swr);
+	tx_publish(shm, &msg, size);
+	if (swr->len && shm->rd_cnt++ == 0)
+		shm->rd_wr = shm->link.qp->sq.sent;
+	return push_sent(shm, swr);
 }
 
 static bool is_send(const struct sv_swr *swr)
@@ -441,28 +441,28 @@ static bool is_send(const struct sv_swr *swr)
 	       swr->opcode == IBV_WR_SEND_WITH_IMM;
 }
 
-static enum sv_tx_mode mode_pick(struct sv_link *link, const struct sv_swr *swr)
+static enum sv_tx_mode mode_pick(struct sv_shm *shm, const struct sv_swr *swr)
 {
 	if (is_send(swr)) {
 		if (swr->len <= SV_EAGER_MAX)
 			return SV_TX_SLOT;
 		/* What it says of itself; a lie costs its own messages. */
-		return atomic_load(&link->peer->pull_ok) ? SV_TX_PULL :
+		return atomic_load(&shm->peer->pull_ok) ? SV_TX_PULL :
 							   SV_TX_PIECES;
 	}
 	if (swr->opcode > IBV_WR_RDMA_READ)
 		return SV_TX_ASK;
-	if (link->cma_ok)
+	if (shm->cma_ok)
 		return SV_TX_DIRECT;
 	return swr->opcode == IBV_WR_RDMA_READ ? SV_TX_ASK : SV_TX_PIECES;
 }
 
 /* First look at a WR: how it goes, and whether its local side is in order. */
-static bool tx_begin(struct sv_link *link, struct sv_swr *swr)
+static bool tx_begin(struct sv_shm *shm, struct sv_swr *swr)
 {
-	struct sv_qp *qp = link->qp;
+	struct sv_qp *qp = shm->link.qp;
 
-	swr->mode = mode_pick(link, swr);
+	swr->mode = mode_pick(shm, swr);
 	if (unlikely(swr->opcode >= IBV_WR_RDMA_READ))
 		return qp->attr.max_rd_atomic &&
 		       sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
@@ -471,51 +471,51 @@ static bool tx_begin(struct sv_link *link, struct sv_swr *swr)
 }
 
 /* One that is never allowed to ask would wait for ever. */
-static __cold enum push push_bad(struct sv_link *link, struct sv_swr *swr)
+static __cold enum push push_bad(struct sv_shm *shm, struct sv_swr *swr)
 {
 	bool may_ask = swr->opcode < IBV_WR_RDMA_READ ||
-		       link->qp->attr.max_rd_atomic;
+		       shm->link.qp->attr.max_rd_atomic;
 
-	return push_failed(link, swr, may_ask ? IBV_WC_LOC_PROT_ERR :
+	return push_failed(shm, swr, may_ask ? IBV_WC_LOC_PROT_ERR :
 						IBV_WC_LOC_QP_OP_ERR);
 }
 
-static enum push push_one(struct sv_link *link, struct sv_swr *swr,
+static enum push push_one(struct sv_shm *shm, struct sv_swr *swr,
 			  size_t *budget)
 {
 	if (swr->mode == SV_TX_UNSET) {
-		if (swr->flags & IBV_SEND_FENCE && link->rd_cnt)
+		if (swr->flags & IBV_SEND_FENCE && shm->rd_cnt)
 			return PUSH_WAIT;
-		if (unlikely(!tx_begin(link, swr)))
-			return push_bad(link, swr);
+		if (unlikely(!tx_begin(shm, swr)))
+			return push_bad(shm, swr);
 	}
 	switch (swr->mode) {
 	case SV_TX_SLOT:
-		return push_slot(link, swr);
+		return push_slot(shm, swr);
 	case SV_TX_PULL:
-		return push_pull(link, swr);
+		return push_pull(shm, swr);
 	case SV_TX_PIECES:
-		return push_pieces(link, swr,
+		return push_pieces(shm, swr,
 				   is_send(swr) ? SV_OP_SEND : SV_OP_WRITE);
 	case SV_TX_ASK:
-		return push_ask(link, swr);
+		return push_ask(shm, swr);
 	default:
-		return push_direct(link, swr, budget);
+		return push_direct(shm, swr, budget);
 	}
 }
 
-void sv_tx_push(struct sv_link *link)
+void sv_shm_push(struct sv_shm *shm)
 {
-	struct sv_qp *qp = link->qp;
+	struct sv_qp *qp = shm->link.qp;
 	size_t budget = SV_POST_BUDGET;
 	enum push push = PUSH_DONE;
 	bool direct = false;
 	struct sv_swr *swr = NULL;
 
-	while (qp->sq.sent != sv_wq_posted(&qp->sq) && !link->tx_stop &&
+	while (qp->sq.sent != sv_wq_posted(&qp->sq) && !shm->tx_stop &&
 	       qp->attr.qp_state == IBV_QPS_RTS) {
 		swr = sv_sq_slot(qp, qp->sq.sent);
-		push = push_one(link, swr, &budget);
+		push = push_one(shm, swr, &budget);
 		/* Looking for room may have found the QP broken. */
 		if (push != PUSH_DONE || qp->attr.qp_state != IBV_QPS_RTS)
 			break;
@@ -523,13 +523,13 @@ void sv_tx_push(struct sv_link *link)
 		direct |= swr->state == SV_WR_DONE;
 	}
 	if (direct)
-		sv_tx_acks(link);
-	if (unlikely(link->rd_cnt || link->rd_serving ||
+		sv_shm_acks(shm);
+	if (unlikely(shm->rd_cnt || shm->rd_serving ||
 		     (push == PUSH_FULL && swr->mode == SV_TX_PIECES)))
-		want_bell(link);
-	atomic_store_explicit(&link->attention,
+		want_bell(shm);
+	atomic_store_explicit(&shm->link.attention,
 			      qp->attr.qp_state != IBV_QPS_ERR &&
-				      (push == PUSH_WAIT || link->rd_cnt ||
-				       link->rd_serving),
+				      (push == PUSH_WAIT || shm->rd_cnt ||
+				       shm->rd_serving),
 			      memory_order_relaxed);
 }

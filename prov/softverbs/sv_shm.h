@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The shared-memory link: its layout, its state. Only its own files and the
+ * tests include this.
+ *
+ * Each side of a connection owns one segment, a sealed memfd that both map:
+ *
+ *	header	static words, then one line per writer (see struct sv_seg)
+ *	slots	ring of messages that the owner receives
+ *	data	ring of bytes for messages too long for a slot
+ *	resp	ring of bytes that answer the owner's atomics, and its reads if
+ *		there is no CMA
+ *
+ * A slot is published by storing the lap number in its seq word, so that the
+ * receiver looks at one cache line only; it is given back, and acknowledged,
+ * by moving seg->head. Everything in a peer's segment, and whatever the peer
+ * writes into ours, is hostile: copied once, masked, checked.
+ */
+#ifndef SV_SHM_H
+#define SV_SHM_H
+
+#include "sv_link.h"
+
+#define SV_SEG_MAGIC 0x3167655376ull
+#define SV_HELLO_MAGIC 0x316f6c6c65487653ull
+
+enum {
+	SV_LINK_VERSION = 2,
+	SV_SLOT_CNT = 128,
+	SV_SLOT_DATA = 96,
+	SV_EAGER_MAX = 8192, /* longer messages are pulled by the receiver */
+	SV_DATA_SIZE = 128 << 10,
+	SV_RESP_SIZE = 64 << 10,
+	SV_SLICE = 1 << 20, /* direct copy between two looks at the MR */
+	SV_POST_BUDGET = 1 << 20, /* direct copy within one call */
+};
+
+enum sv_slot_op {
+	SV_OP_SEND = 1,
+	SV_OP_PULL, /* data: SGEs of the sender, to be read from its memory */
+	SV_OP_WRITE,
+	SV_OP_WRITTEN, /* immediate that follows a direct write */
+	SV_OP_READ,
+	SV_OP_CMP_SWP, /* data: struct sv_operands */
+	SV_OP_FETCH_ADD, /* the same */
+};
+
+/* How a send WR goes. */
+enum sv_tx_mode {
+	SV_TX_UNSET,
+	SV_TX_SLOT,
+	SV_TX_PULL,
+	SV_TX_PIECES,
+	SV_TX_DIRECT,
+	SV_TX_ASK, /* READ through the ring, atomic: waits for an answer */
+};
+
+enum sv_slot_flags {
+	SV_SLOT_RING = 1 << 0, /* payload is in the data ring */
+	SV_SLOT_FIRST = 1 << 1,
+	SV_SLOT_LAST = 1 << 2,
+	SV_SLOT_IMM = 1 << 3,
+	SV_SLOT_SOLICITED = 1 << 4,
+};
+
+struct sv_slot {
+	atomic_uint seq;
+	uint8_t op;
+	uint8_t flags;
+	uint16_t cnt; /* SGEs of a PULL */
+	uint32_t imm; /* network order, as the application gave it */
+	uint32_t len; /* payload bytes with this slot */
+	uint32_t pos; /* of the payload in the data ring */
+	union {
+		uint32_t rkey; /* WRITE, READ, atomics */
+		uint32_t total; /* message length: SEND, PULL, WRITTEN */
+	};
+	uint64_t raddr;
+	uint8_t data[SV_SLOT_DATA];
+};
+
+static_assert(sizeof(struct sv_slot) == 2 * CACHELINE, "two lines");
+static_assert(offsetof(struct sv_slot, data) == 32, "header is 32 bytes");
+
+/* What the owner of a segment lets its peer see of the QP. */
+enum sv_seg_state {
+	SV_SEG_WAIT, /* not yet ready to receive */
+	SV_SEG_OPEN,
+	SV_SEG_ERROR,
+	SV_SEG_CLOSED,
+};
+
+struct sv_seg {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t size;
+
+	/* written by the owner */
+	_Alignas(CACHELINE) atomic_uint head; /* slots consumed */
+	atomic_uint nak; /* ibv_wc_status for the requester of slot head */
+	atomic_uint resp_head; /* bytes taken from resp */
+	_Alignas(CACHELINE) atomic_uint rq_posted; /* receives ever posted */
+	_Alignas(CACHELINE) atomic_uint state; /* enum sv_seg_state */
+	atomic_uint access; /* qp_access_flags */
+	atomic_uint pull_ok; /* the owner can read its peer's memory */
+	atomic_uint rd_depth; /* max_dest_rd_atomic */
+	atomic_uint rnr_retry; /* of the owner's sends; 7: for ever */
+
+	/* set by the owner, taken by the peer with the duty to ring */
+	_Alignas(CACHELINE) atomic_uint wake;
+
+	/* written by the peer */
+	_Alignas(CACHELINE) atomic_uint busy; /* rkey, or SV_BUSY_PULL */
+	atomic_uint fault; /* ibv_event_type the owner's QP dies of */
+	_Alignas(CACHELINE) atomic_uint resp_tail; /* bytes put into resp */
+
+	_Alignas(4096) struct sv_slot slots[SV_SLOT_CNT];
+	char data[SV_DATA_SIZE];
+	char resp[SV_RESP_SIZE];
+};
+
+/* A key is never this: its index part would be out of the table's range. */
+#define SV_BUSY_PULL UINT32_MAX
+
+/* One published memory region. Valid while seq is even and key is not 0. */
+struct sv_mr_ent {
+	_Alignas(CACHELINE) atomic_uint seq;
+	atomic_uint key;
+	atomic_uint pd_id;
+	atomic_uint access;
+	_Atomic(uint64_t) iova;
+	_Atomic(uint64_t) len;
+	_Atomic(uint64_t) va;
+};
+
+static_assert(sizeof(struct sv_mr_ent) == CACHELINE, "one line per region");
+
+/* A peer process's table, mapped once however many links lead there. */
+struct sv_peer_tbl {
+	struct list node;
+	dev_t dev;
+	ino_t ino;
+	int refs;
+	const struct sv_mr_ent *tbl;
+};
+
+struct sv_shm {
+	struct sv_link link;
+
+	struct sv_seg *own;
+	struct sv_seg *peer;
+	struct sv_peer_tbl *peer_tbl; /* NULL if the peer is ourselves */
+	const struct sv_mr_ent *mr_tbl;
+	int own_fd; /* until attached */
+	int bell_fd; /* rung by the peer */
+	int peer_bell_fd;
+	int sock_fd;
+	uint64_t down_until_ns; /* for waits while it is taken down; 0: none yet */
+	pid_t pid;
+	uint32_t peer_pd;
+	bool in_process;
+	bool cma_ok; /* we can reach the peer's memory */
+	uint8_t nonce[32];
+
+	/* receiving */
+	_Alignas(CACHELINE) atomic_uint rx_next;
+	uint32_t rx_published; /* what own->head says */
+	uint32_t rx_len; /* SEND in pieces: bytes so far, total */
+	uint32_t rx_total;
+	bool rx_partial;
+	bool rx_stop; /* nothing of this peer is taken any more */
+	atomic_bool rx_on; /* a filled slot means work; for ring_work() */
+	atomic_bool tx_on; /* a moved head does */
+	bool rd_serving; /* an answer to the peer waits for room */
+	uint32_t rd_sent; /* READ being answered: bytes so far */
+	uint32_t rd_tail; /* what we have written to peer->resp_tail */
+	uint32_t rnr_slot; /* the slot that waits for a receive, */
+	uint64_t rnr_due_ns; /* and until when; 0: for ever */
+
+	/* sending */
+	_Alignas(CACHELINE) atomic_uint tx_acked;
+	uint32_t tx_next;
+	uint32_t data_next;
+	uint32_t data_acked;
+	uint32_t recvs_sent; /* messages sent that take a receive */
+	bool tx_stop; /* a failed WR waits for its turn to complete */
+	bool tx_rung; /* a slot or head is new for the peer since the last ring */
+	bool ack_rung; /* the same, head only */
+	uint32_t rd_cnt; /* WRs that wait for an answer */
+	uint32_t rd_wr; /* the oldest of them */
+	uint32_t rd_head; /* what own->resp_head says */
+	uint32_t data_end[SV_SLOT_CNT];
+
+	uint64_t gone_due_ns; /* when sends to a peer that left fail; 0: no */
+};
+
+/* sv_shm_down.c */
+/* Waits until the peer is not copying (value 0: at all; SV_BUSY_PULL: out of
+ * our buffers). All waits of one link together are bounded by a second. */
+void sv_shm_wait_copies(struct sv_shm *shm, uint32_t value);
+void sv_shm_close(struct sv_link *link);
+void sv_shm_quiesce(struct sv_link *link, uint32_t key, uint64_t until_ns);
+void sv_shm_fork_child(struct sv_link *link);
+
+static inline struct sv_shm *sv_shm(struct sv_link *link)
+{
+	return container_of(link, struct sv_shm, link);
+}
+
+/* sv_shm_seg.c: segments and peer tables. Positive errno. */
+int sv_seg_create(struct sv_seg **out, int *fd) __must_check;
+int sv_seg_map_peer(int fd, struct sv_seg **out) __must_check;
+void sv_seg_unmap(struct sv_seg *seg);
+int sv_peer_tbl_get(int fd, struct sv_peer_tbl **out) __must_check;
+void sv_peer_tbl_put(struct sv_peer_tbl *tbl);
+
+/*
+ * sv_cma.c: access to the peer's memory. sv_shm_direct() runs a WRITE or READ from
+ * swr->offset on, at most *budget bytes; caller holds qp->lock. Returns true
+ * when the WR is finished, with its status.
+ */
+bool sv_cma_enabled(void);
+bool sv_cma_probe(pid_t pid, uint64_t addr, const uint8_t nonce[32]);
+void sv_cma_allow(void);
+bool sv_shm_direct(struct sv_shm *shm, struct sv_swr *swr, size_t *budget,
+	       enum ibv_wc_status *status);
+enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
+			   int from_cnt, struct sv_rwr *rwr, uint32_t total);
+
+/* sv_shm.c, sv_shm_tx.c, sv_shm_rx.c. Caller holds qp->lock. */
+void sv_shm_push(struct sv_shm *shm);
+void sv_shm_acks(struct sv_shm *shm);
+void sv_shm_drain(struct sv_shm *shm);
+void sv_shm_ring(struct sv_shm *shm);
+void sv_shm_ring_hard(struct sv_shm *shm);
+void sv_shm_kick_self(struct sv_shm *shm);
+bool sv_shm_peer_open(struct sv_shm *shm);
+bool sv_shm_receives(struct sv_shm *shm);
+void sv_shm_protocol_error(struct sv_shm *shm);
+
+/*
+ * sv_shm_resp.c: the ring of answers. put: as many of len bytes as fit, or -1
+ * if the peer broke its rules; room: how many would. take: scatters what has
+ * come in to the WRs that wait for it. Caller holds qp->lock.
+ */
+int64_t sv_shm_resp_room(struct sv_shm *shm);
+int64_t sv_shm_resp_put(struct sv_shm *shm, const void *data, uint32_t len);
+void sv_shm_resp_take(struct sv_shm *shm);
+
+#endif
