@@ -85,6 +85,11 @@ enum sv_ctrl_type {
 	SV_CTRL_READY = 3,
 	SV_CTRL_DREQ = 4,
 	SV_CTRL_DREP = 5,
+
+	/* Of the link, once it runs (sv_iwarp.h); sv_ctrl_decode() knows them
+	 * not. The payload is one word. */
+	SV_CTRL_ACK = 16,		/* messages taken, of all queues */
+	SV_CTRL_RNR_NAK = 17,		/* number of the message given up */
 };
 
 enum {
