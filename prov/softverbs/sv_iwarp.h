@@ -20,7 +20,9 @@
  *     the FPDU is a multiple of 4
  *  .. u32 CRC32C, little-endian, or 0
  *
- * Ours are legal only if both MPA frames had the extension's bits (sv_mpa.h).
+ * Opcodes from 8 on are legal only if both MPA frames had the extension's bits
+ * (sv_mpa.h): RFC 7306 has no way to ask for them, and the kernel's siw ends a
+ * connection over one.
  */
 #ifndef SV_IWARP_H
 #define SV_IWARP_H
@@ -34,21 +36,21 @@
 #include "sv_wire.h"
 
 enum sv_rdmap_op {
-	SV_OP_WRITE = 0x0,
-	SV_OP_READ_REQ = 0x1,
-	SV_OP_READ_RESP = 0x2,
-	SV_OP_SEND = 0x3,
-	SV_OP_SEND_INV = 0x4,
-	SV_OP_SEND_SE = 0x5,		/* solicited event */
-	SV_OP_SEND_SE_INV = 0x6,
-	SV_OP_TERMINATE = 0x7,
-	SV_OP_IMM = 0x8,
-	SV_OP_IMM_SE = 0x9,
-	SV_OP_ATOMIC_REQ = 0xa,
-	SV_OP_ATOMIC_RESP = 0xb,
-	SV_OP_SEND_IMM = 0xc,		/* the immediate is the ULP word */
-	SV_OP_SEND_SE_IMM = 0xd,
-	SV_OP_CTRL = 0xf,		/* the ULP word is a type, sv_mpa.h */
+	SV_RDMAP_WRITE = 0x0,
+	SV_RDMAP_READ_REQ = 0x1,
+	SV_RDMAP_READ_RESP = 0x2,
+	SV_RDMAP_SEND = 0x3,
+	SV_RDMAP_SEND_INV = 0x4,
+	SV_RDMAP_SEND_SE = 0x5,		/* solicited event */
+	SV_RDMAP_SEND_SE_INV = 0x6,
+	SV_RDMAP_TERMINATE = 0x7,
+	SV_RDMAP_IMM = 0x8,
+	SV_RDMAP_IMM_SE = 0x9,
+	SV_RDMAP_ATOMIC_REQ = 0xa,
+	SV_RDMAP_ATOMIC_RESP = 0xb,
+	SV_RDMAP_SEND_IMM = 0xc,		/* the immediate is the ULP word */
+	SV_RDMAP_SEND_SE_IMM = 0xd,
+	SV_RDMAP_CTRL = 0xf,		/* the ULP word is a type, sv_mpa.h */
 };
 
 /* Untagged queues. Message numbers begin at 1 in each, in each direction. */
@@ -272,34 +274,34 @@ static inline uint32_t sv_mulpdu_payload(uint32_t mulpdu)
 
 static inline bool sv_op_is_tagged(enum sv_rdmap_op op)
 {
-	return op == SV_OP_WRITE || op == SV_OP_READ_RESP;
+	return op == SV_RDMAP_WRITE || op == SV_RDMAP_READ_RESP;
 }
 
 /* A message that takes a receive: QN 0. */
 static inline bool sv_op_is_send(enum sv_rdmap_op op)
 {
-	return (op >= SV_OP_SEND && op <= SV_OP_SEND_SE_INV) ||
-		op == SV_OP_IMM || op == SV_OP_IMM_SE ||
-		op == SV_OP_SEND_IMM || op == SV_OP_SEND_SE_IMM;
+	return (op >= SV_RDMAP_SEND && op <= SV_RDMAP_SEND_SE_INV) ||
+		op == SV_RDMAP_IMM || op == SV_RDMAP_IMM_SE ||
+		op == SV_RDMAP_SEND_IMM || op == SV_RDMAP_SEND_SE_IMM;
 }
 
 static inline bool sv_op_is_solicited(enum sv_rdmap_op op)
 {
-	return op == SV_OP_SEND_SE || op == SV_OP_SEND_SE_INV ||
-		op == SV_OP_IMM_SE || op == SV_OP_SEND_SE_IMM;
+	return op == SV_RDMAP_SEND_SE || op == SV_RDMAP_SEND_SE_INV ||
+		op == SV_RDMAP_IMM_SE || op == SV_RDMAP_SEND_SE_IMM;
 }
 
 static inline enum sv_ddp_qn sv_op_qn(enum sv_rdmap_op op)
 {
 	switch (op) {
-	case SV_OP_READ_REQ:
-	case SV_OP_ATOMIC_REQ:
+	case SV_RDMAP_READ_REQ:
+	case SV_RDMAP_ATOMIC_REQ:
 		return SV_QN_REQ;
-	case SV_OP_TERMINATE:
+	case SV_RDMAP_TERMINATE:
 		return SV_QN_TERMINATE;
-	case SV_OP_ATOMIC_RESP:
+	case SV_RDMAP_ATOMIC_RESP:
 		return SV_QN_ATOMIC_RESP;
-	case SV_OP_CTRL:
+	case SV_RDMAP_CTRL:
 		return SV_QN_CTRL;
 	default:
 		return SV_QN_SEND;
@@ -343,7 +345,7 @@ static inline size_t sv_ddp_encode(uint8_t *p, const struct sv_ddp *ddp)
 
 /*
  * Decodes length word and header from the len bytes at p; ext says whether the
- * peer may use what is ours. Returns how many bytes they take, SV_FPDU_TAGGED_LEN
+ * peer may use opcodes from 8 on. Returns how many bytes they take, SV_FPDU_TAGGED_LEN
  * or SV_FPDU_UNTAGGED_LEN; 0 if more are needed; -EPROTO if the segment must be
  * refused, with *err the reason. All that can be told from one segment is checked:
  * versions, opcode, T bit, queue, lengths, offsets that would wrap, and that

@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "sv_iwarp.h"
+
 enum {
 	ID_LEN = 16,
 	ENH_LEN = 4,
@@ -27,12 +29,6 @@ enum {
 	ORD_RTR_READ = 0x4000,
 	RD_MASK = 0x3fff,
 
-	/* DDP header of a control message. */
-	CTRL_DDP = 0x41,		/* untagged, last, version 1 */
-	CTRL_RDMAP = 0x4f,		/* version 1, opcode F */
-	CTRL_QN = 4,
-	CTRL_CRC_LEN = 4,
-
 	CONN_LEN = 12,
 	HELLO_LEN = 2 + 2 + SV_HOST_ID_LEN + 8 + SV_TOKEN_LEN +
 		SV_UNIX_NAME_MAX + 1 + CONN_LEN,
@@ -44,44 +40,6 @@ static_assert(HELLO_LEN % 4 == 0 && CONN_LEN % 4 == 0, "messages are unpadded");
 
 static const char id_request[ID_LEN + 1] = "MPA ID Req Frame";
 static const char id_reply[ID_LEN + 1] = "MPA ID Rep Frame";
-
-static uint8_t *put16(uint8_t *p, uint16_t v)
-{
-	p[0] = v >> 8;
-	p[1] = v & 0xff;
-	return p + 2;
-}
-
-static uint8_t *put32(uint8_t *p, uint32_t v)
-{
-	return put16(put16(p, v >> 16), v & 0xffff);
-}
-
-static uint8_t *put64(uint8_t *p, uint64_t v)
-{
-	return put32(put32(p, v >> 32), v & 0xffffffff);
-}
-
-static uint8_t *put_bytes(uint8_t *p, const void *src, size_t len)
-{
-	memcpy(p, src, len);
-	return p + len;
-}
-
-static uint16_t get16(const uint8_t *p)
-{
-	return (uint16_t)(p[0] << 8 | p[1]);
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-	return (uint32_t)get16(p) << 16 | get16(p + 2);
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-	return (uint64_t)get32(p) << 32 | get32(p + 4);
-}
 
 static uint8_t mpa_flags(const struct sv_mpa *mpa)
 {
@@ -112,17 +70,17 @@ int sv_mpa_encode(const struct sv_mpa *mpa, void *buf, size_t size)
 	if (pd_len > SV_MPA_PD_MAX || size < SV_MPA_HDR_LEN + pd_len)
 		return -EMSGSIZE;
 
-	p = put_bytes(p, mpa->reply ? id_reply : id_request, ID_LEN);
+	p = sv_put_bytes(p, mpa->reply ? id_reply : id_request, ID_LEN);
 	*p++ = mpa_flags(mpa);
 	*p++ = mpa->rev;
-	p = put16(p, (uint16_t)pd_len);
+	p = sv_put16(p, (uint16_t)pd_len);
 	if (mpa->enhanced) {
-		p = put16(p, mpa->ird | (mpa->p2p ? IRD_P2P : 0) |
+		p = sv_put16(p, mpa->ird | (mpa->p2p ? IRD_P2P : 0) |
 			  (mpa->rtr_fpdu ? IRD_RTR_FPDU : 0));
-		p = put16(p, mpa->ord | (mpa->rtr_write ? ORD_RTR_WRITE : 0) |
+		p = sv_put16(p, mpa->ord | (mpa->rtr_write ? ORD_RTR_WRITE : 0) |
 			  (mpa->rtr_read ? ORD_RTR_READ : 0));
 	}
-	put_bytes(p, mpa->pd, mpa->pd_len);
+	sv_put_bytes(p, mpa->pd, mpa->pd_len);
 	return (int)(SV_MPA_HDR_LEN + pd_len);
 }
 
@@ -143,8 +101,8 @@ static void decode_flags(struct sv_mpa *mpa, uint8_t flags)
 
 static void decode_enhanced(struct sv_mpa *mpa, const uint8_t *p)
 {
-	uint16_t ird = get16(p);
-	uint16_t ord = get16(p + 2);
+	uint16_t ird = sv_get16(p);
+	uint16_t ord = sv_get16(p + 2);
 
 	mpa->p2p = ird & IRD_P2P;
 	mpa->rtr_fpdu = ird & IRD_RTR_FPDU;
@@ -165,7 +123,7 @@ int sv_mpa_decode(struct sv_mpa *mpa, bool reply, const void *buf, size_t len)
 		return -EPROTO;
 	if (len < SV_MPA_HDR_LEN)
 		return 0;
-	pd_len = get16(p + 18);
+	pd_len = sv_get16(p + 18);
 	if (pd_len > SV_MPA_PD_MAX)
 		return -EPROTO;
 	if (p[17] < 1 || p[17] > 2)
@@ -202,8 +160,8 @@ static size_t ctrl_payload_len(uint32_t type)
 
 static uint8_t *put_conn(uint8_t *p, const struct sv_ctrl_conn *conn)
 {
-	p = put32(p, conn->qp_num & QPN_MASK);
-	p = put32(p, conn->psn & QPN_MASK);
+	p = sv_put32(p, conn->qp_num & QPN_MASK);
+	p = sv_put32(p, conn->psn & QPN_MASK);
 	*p++ = conn->retry_cnt;
 	*p++ = conn->rnr_retry_cnt;
 	*p++ = conn->flow_control;
@@ -213,8 +171,8 @@ static uint8_t *put_conn(uint8_t *p, const struct sv_ctrl_conn *conn)
 
 static void get_conn(struct sv_ctrl_conn *conn, const uint8_t *p)
 {
-	conn->qp_num = get32(p) & QPN_MASK;
-	conn->psn = get32(p + 4) & QPN_MASK;
+	conn->qp_num = sv_get32(p) & QPN_MASK;
+	conn->psn = sv_get32(p + 4) & QPN_MASK;
 	conn->retry_cnt = p[8] & 7;
 	conn->rnr_retry_cnt = p[9] & 7;
 	conn->flow_control = !!p[10];
@@ -225,11 +183,11 @@ static uint8_t *put_hello(uint8_t *p, const struct sv_ctrl *ctrl)
 {
 	size_t name_len = strnlen(ctrl->unix_name, SV_UNIX_NAME_MAX);
 
-	p = put16(p, ctrl->version);
-	p = put16(p, (uint16_t)name_len);
-	p = put_bytes(p, ctrl->host_id, SV_HOST_ID_LEN);
-	p = put64(p, ctrl->netns);
-	p = put_bytes(p, ctrl->token, SV_TOKEN_LEN);
+	p = sv_put16(p, ctrl->version);
+	p = sv_put16(p, (uint16_t)name_len);
+	p = sv_put_bytes(p, ctrl->host_id, SV_HOST_ID_LEN);
+	p = sv_put64(p, ctrl->netns);
+	p = sv_put_bytes(p, ctrl->token, SV_TOKEN_LEN);
 	memset(p, 0, SV_UNIX_NAME_MAX + 1);
 	memcpy(p, ctrl->unix_name, name_len);
 	return put_conn(p + SV_UNIX_NAME_MAX + 1, &ctrl->conn);
@@ -237,9 +195,9 @@ static uint8_t *put_hello(uint8_t *p, const struct sv_ctrl *ctrl)
 
 static int get_hello(struct sv_ctrl *ctrl, const uint8_t *p)
 {
-	uint16_t name_len = get16(p + 2);
+	uint16_t name_len = sv_get16(p + 2);
 
-	ctrl->version = get16(p);
+	ctrl->version = sv_get16(p);
 	if (ctrl->version != SV_CTRL_VERSION)
 		return -EPROTONOSUPPORT;
 	if (name_len > SV_UNIX_NAME_MAX)
@@ -247,7 +205,7 @@ static int get_hello(struct sv_ctrl *ctrl, const uint8_t *p)
 	p += 4;
 	memcpy(ctrl->host_id, p, SV_HOST_ID_LEN);
 	p += SV_HOST_ID_LEN;
-	ctrl->netns = get64(p);
+	ctrl->netns = sv_get64(p);
 	p += 8;
 	memcpy(ctrl->token, p, SV_TOKEN_LEN);
 	p += SV_TOKEN_LEN;
@@ -261,24 +219,24 @@ static int get_hello(struct sv_ctrl *ctrl, const uint8_t *p)
 int sv_ctrl_encode(const struct sv_ctrl *ctrl, uint32_t msn, void *buf,
 		   size_t size)
 {
-	size_t payload_len = ctrl_payload_len(ctrl->type);
-	size_t len = SV_CTRL_HDR_LEN + payload_len + CTRL_CRC_LEN;
+	const struct sv_ddp ddp = {
+		.op = SV_RDMAP_CTRL,
+		.last = true,
+		.payload_len = (uint32_t)ctrl_payload_len(ctrl->type),
+		.ulp = ctrl->type,
+		.msn = msn,
+	};
+	size_t len = sv_fpdu_size(sv_ddp_ulpdu_len(&ddp));
 	uint8_t *p = buf;
 
 	if (size < len)
 		return -EMSGSIZE;
-	p = put16(p, (uint16_t)(SV_CTRL_HDR_LEN - 2 + payload_len));
-	*p++ = CTRL_DDP;
-	*p++ = CTRL_RDMAP;
-	p = put32(p, ctrl->type);
-	p = put32(p, CTRL_QN);
-	p = put32(p, msn);
-	p = put32(p, 0);
+	p += sv_ddp_encode(p, &ddp);
 	if (ctrl->type == SV_CTRL_HELLO)
 		p = put_hello(p, ctrl);
 	else if (ctrl->type == SV_CTRL_ACCEPT)
 		p = put_conn(p, &ctrl->conn);
-	put32(p, 0);
+	sv_fpdu_put_tail(p, sv_ddp_ulpdu_len(&ddp), false, 0);
 	return (int)len;
 }
 
@@ -286,38 +244,31 @@ int sv_ctrl_decode(struct sv_ctrl *ctrl, uint32_t msn, const void *buf,
 		   size_t len)
 {
 	const uint8_t *p = buf;
-	size_t ulpdu_len;
-	uint32_t type;
+	enum sv_term_code err;
+	struct sv_ddp ddp;
 	int ret;
 
-	if (len < 2)
-		return 0;
-	ulpdu_len = get16(p);
-	if (ulpdu_len < SV_CTRL_HDR_LEN - 2 ||
-	    ulpdu_len > SV_CTRL_HDR_LEN - 2 + SV_CTRL_PAYLOAD_MAX)
+	ret = sv_ddp_decode(&ddp, true, p, len, &err);
+	if (ret <= 0)
+		return ret;
+	if (ddp.op != SV_RDMAP_CTRL || ddp.msn != msn)
 		return -EPROTO;
-	if (len < SV_CTRL_HDR_LEN)
-		return 0;
-	if (p[2] != CTRL_DDP || p[3] != CTRL_RDMAP || get32(p + 8) != CTRL_QN ||
-	    get32(p + 12) != msn || get32(p + 16) != 0)
-		return -EPROTO;
-	type = get32(p + 4);
-	if (type < SV_CTRL_HELLO || type > SV_CTRL_DREP)
+	if (ddp.ulp < SV_CTRL_HELLO || ddp.ulp > SV_CTRL_DREP)
 		return -EPROTONOSUPPORT;
-	if (ulpdu_len != SV_CTRL_HDR_LEN - 2 + ctrl_payload_len(type))
+	if (ddp.payload_len != ctrl_payload_len(ddp.ulp))
 		return -EPROTO;
-	if (len < 2 + ulpdu_len + CTRL_CRC_LEN)
+	if (len < sv_fpdu_size(sv_ddp_ulpdu_len(&ddp)))
 		return 0;
 
 	memset(ctrl, 0, sizeof(*ctrl));
-	ctrl->type = (enum sv_ctrl_type)type;
+	ctrl->type = (enum sv_ctrl_type)ddp.ulp;
 	p += SV_CTRL_HDR_LEN;
-	if (type == SV_CTRL_HELLO) {
+	if (ctrl->type == SV_CTRL_HELLO) {
 		ret = get_hello(ctrl, p);
 		if (ret)
 			return ret;
-	} else if (type == SV_CTRL_ACCEPT) {
+	} else if (ctrl->type == SV_CTRL_ACCEPT) {
 		get_conn(&ctrl->conn, p);
 	}
-	return (int)(2 + ulpdu_len + CTRL_CRC_LEN);
+	return (int)sv_fpdu_size(sv_ddp_ulpdu_len(&ddp));
 }
