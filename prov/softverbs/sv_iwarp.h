@@ -76,7 +76,7 @@ enum {
 	SV_IMM_LEN = 8,
 	SV_ATOMIC_REQ_LEN = 52,
 	SV_ATOMIC_RESP_LEN = 12,
-	SV_CTRL_WORD_LEN = 4,		/* payload of SV_CTRL_ACK and its like */
+	SV_CTRL_LINK_LEN = 8,		/* payload of SV_CTRL_ACK and its like */
 	SV_TERM_CTRL_LEN = 4,
 	SV_TERM_MAX = SV_TERM_CTRL_LEN + 2 + SV_DDP_UNTAGGED_LEN +
 		SV_READ_REQ_LEN,
@@ -415,6 +415,19 @@ static inline void sv_imm_decode(uint32_t *kind, uint32_t *imm,
 {
 	*kind = sv_get32(p);
 	*imm = sv_get32(p + 4);
+}
+
+/* The two words of a link's control message; all counts are cumulative. */
+static inline void sv_ctrl_link_encode(uint8_t *p, uint32_t a, uint32_t b)
+{
+	sv_put32(sv_put32(p, a), b);
+}
+
+static inline void sv_ctrl_link_decode(uint32_t *a, uint32_t *b,
+				       const uint8_t *p)
+{
+	*a = sv_get32(p);
+	*b = sv_get32(p + 4);
 }
 
 /* ---- Terminate ---- */

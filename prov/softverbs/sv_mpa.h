@@ -86,10 +86,17 @@ enum sv_ctrl_type {
 	SV_CTRL_DREQ = 4,
 	SV_CTRL_DREP = 5,
 
-	/* Of the link, once it runs (sv_iwarp.h); sv_ctrl_decode() knows them
-	 * not. The payload is one word. */
-	SV_CTRL_ACK = 16,		/* messages taken, of all queues */
-	SV_CTRL_RNR_NAK = 17,		/* number of the message given up */
+	/* Of the link, once it runs: two words, sv_ctrl_link_encode() of
+	 * sv_iwarp.h. sv_ctrl_decode() knows them not. */
+	SV_CTRL_ACK = 16,		/* messages taken, receives posted */
+	SV_CTRL_NAK = 17,		/* messages taken, status of the next */
+	SV_CTRL_GONE = 18,		/* sv_ctrl_gone, messages taken */
+	SV_CTRL_WANT = 19,		/* receives wanted, 0 */
+};
+
+enum sv_ctrl_gone {
+	SV_GONE_ERROR = 1,		/* the QP is in the error state */
+	SV_GONE_CLOSED = 2,		/* destroyed, or reset */
 };
 
 enum {

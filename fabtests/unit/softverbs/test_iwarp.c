@@ -40,7 +40,7 @@ static uint32_t any_payload_len(enum sv_rdmap_op op)
 	case SV_RDMAP_ATOMIC_RESP:
 		return SV_ATOMIC_RESP_LEN;
 	case SV_RDMAP_CTRL:
-		return SV_CTRL_WORD_LEN;
+		return SV_CTRL_LINK_LEN;
 	default:
 		return 1000;
 	}
@@ -522,6 +522,19 @@ Test(iwarp_ddp, immediate)
 	sv_imm_decode(&kind, &imm, buf);
 	cr_assert_eq(kind, SV_IMM_WRITE);
 	cr_assert_eq(imm, 0xcafef00d);
+}
+
+Test(iwarp_ddp, link_control)
+{
+	uint8_t buf[SV_CTRL_LINK_LEN];
+	uint32_t a;
+	uint32_t b;
+
+	sv_ctrl_link_encode(buf, 0x01020304, UINT32_MAX);
+	cr_assert_arr_eq(buf, "\1\2\3\4\xff\xff\xff\xff", SV_CTRL_LINK_LEN);
+	sv_ctrl_link_decode(&a, &b, buf);
+	cr_assert_eq(a, 0x01020304);
+	cr_assert_eq(b, UINT32_MAX);
 }
 
 /* siw's answer to opcode F, byte for byte; and as the RFC would have it. */
