@@ -7,6 +7,11 @@
 
 #include "sv_int.h"
 
+enum {
+	SV_GRACE_MIN_MS = 10, /* for a peer that no longer answers */
+	SV_GRACE_MAX_MS = 1000,
+};
+
 static struct lock links_lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct list links = { &links, &links }; /* links_lock */
 
@@ -60,6 +65,112 @@ bool sv_link_receives(const struct sv_link *link)
 
 	return state >= IBV_QPS_RTR && state < IBV_QPS_ERR;
 }
+
+/* ---- the peer's requests ---- */
+
+char *sv_link_target(const struct sv_link *link, uint32_t access, uint32_t rkey,
+		     uint64_t addr, uint32_t len)
+{
+	const struct sv_qp *qp = link->qp;
+	uint64_t va;
+
+	if (!(qp->attr.qp_access_flags & access) ||
+	    !sv_mr_check(sv_mr_table(), rkey, qp->pd->id, access, addr, len,
+			 &va))
+		return NULL;
+	return (char *)(uintptr_t)va;
+}
+
+/*
+ * One operation of the CPU's, so that it is atomic towards every other: those
+ * of other connections, processes, and of the program that owns the memory.
+ */
+uint64_t sv_link_atomic(bool add, uint64_t *to, const struct sv_operands *arg)
+{
+	uint64_t old = arg->compare_add;
+
+	if (add)
+		return __atomic_fetch_add(to, arg->compare_add,
+					  __ATOMIC_SEQ_CST);
+	/* Leaves what it found in old. */
+	__atomic_compare_exchange_n(to, &old, arg->swap, false,
+				    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	return old;
+}
+
+/* IBTA table 45: what min_rnr_timer says, in units of 10 us. */
+static const uint32_t rnr_timer[32] = {
+	65536, 1,    2,	   3,	 4,	6,     8,     12,
+	16,    24,   32,   48,	 64,	96,    128,   192,
+	256,   384,  512,  768,	 1024,	1536,  2048,  3072,
+	4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152,
+};
+
+uint64_t sv_link_rnr_ns(const struct sv_link *link, uint32_t retry)
+{
+	return retry * 10000ull * rnr_timer[link->qp->attr.min_rnr_timer];
+}
+
+/* ---- a peer that has left ---- */
+
+/* What a NIC would wait for an answer, within bounds. 0 there is forever. */
+static uint64_t grace_ns(const struct sv_qp *qp)
+{
+	const uint64_t min = SV_GRACE_MIN_MS * 1000000ull;
+	const uint64_t max = SV_GRACE_MAX_MS * 1000000ull;
+	uint64_t ns;
+
+	if (!qp->attr.timeout)
+		return max;
+	ns = (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
+	return ns < min ? min : ns > max ? max : ns;
+}
+
+static bool sends_wait(struct sv_qp *qp)
+{
+	return (qp->attr.qp_state == IBV_QPS_RTS ||
+		qp->attr.qp_state == IBV_QPS_SQD) &&
+	       qp->sq.done != sv_wq_posted(&qp->sq);
+}
+
+void sv_link_gone(struct sv_link *link)
+{
+	if (!sends_wait(link->qp) || link->gone_due_ns)
+		return;
+	link->gone_due_ns = sv_now_ns() + grace_ns(link->qp);
+	sv_deadline_set(link, link->gone_due_ns);
+}
+
+void sv_link_gone_timeout(struct sv_link *link, bool gone)
+{
+	uint64_t due_ns = link->gone_due_ns;
+
+	if (!due_ns)
+		return;
+	if (sv_now_ns() < due_ns) {
+		sv_deadline_set(link, due_ns);
+		return;
+	}
+	link->gone_due_ns = 0;
+	if (gone && sends_wait(link->qp))
+		sv_link_fail_sends(link, -1);
+}
+
+void sv_link_fail_sends(struct sv_link *link, int event)
+{
+	struct sv_qp *qp = link->qp;
+
+	link->ops->acks(link);
+	if (qp->attr.qp_state == IBV_QPS_ERR)
+		return;
+	if (qp->sq.done != sv_wq_posted(&qp->sq)) {
+		sv_sq_complete(qp, IBV_WC_RETRY_EXC_ERR);
+		event = -1;
+	}
+	sv_qp_error(qp, event);
+}
+
+/* ---- fork ---- */
 
 void sv_link_fork_prepare(void)
 {

@@ -50,6 +50,7 @@ struct sv_link {
 	uint32_t peer_qpn;
 	struct list deadline_node; /* timer_lock */
 	uint64_t deadline_ns; /* timer_lock; 0: none */
+	uint64_t gone_due_ns; /* when sends to a peer that left fail; 0: no */
 };
 
 /*
@@ -59,6 +60,52 @@ struct sv_link {
 void sv_link_add(struct sv_link *link);
 void sv_link_del(struct sv_link *link);
 bool sv_link_receives(const struct sv_link *link);
+
+/* A CQ of the QP is in error. */
+static inline bool sv_link_overrun(const struct sv_link *link)
+{
+	const struct sv_qp *qp = link->qp;
+
+	return atomic_load_explicit(&qp->scq->overrun, memory_order_relaxed) ||
+	       atomic_load_explicit(&qp->rcq->overrun, memory_order_relaxed);
+}
+
+/* Either CQ is being polled; either wants an event. seq_cst: these come before
+ * what the caller looks at next, see sv_lease_stop(). */
+static inline bool sv_link_leased(const struct sv_link *link)
+{
+	return atomic_load(&link->qp->scq->leased) ||
+	       atomic_load(&link->qp->rcq->leased);
+}
+
+static inline bool sv_link_armed(const struct sv_link *link)
+{
+	return atomic_load(&link->qp->scq->arm) != SV_ARM_NONE ||
+	       atomic_load(&link->qp->rcq->arm) != SV_ARM_NONE;
+}
+
+/*
+ * sv_link.c, what both kinds of link do alike. Caller holds qp->lock.
+ *
+ * target: len bytes of our memory as the peer names them,
+ * or NULL if it has no right to them. atomic: fetch and add, or compare and
+ * swap, at an aligned address; what was there before. rnr_ns: how long a message
+ * waits for a receive if its sender tries so often.
+ */
+char *sv_link_target(const struct sv_link *link, uint32_t access, uint32_t rkey,
+		     uint64_t addr, uint32_t len);
+uint64_t sv_link_atomic(bool add, uint64_t *to, const struct sv_operands *arg);
+uint64_t sv_link_rnr_ns(const struct sv_link *link, uint32_t retry);
+
+/*
+ * A peer that has left answers no more sends: gone starts the time that a NIC
+ * would wait for an answer, if any send waits; gone_timeout fails them when that
+ * is over, or sets the deadline anew. fail_sends: the oldest with RETRY_EXC_ERR,
+ * or, if there is none, event, unless that is -1; and the QP with it.
+ */
+void sv_link_gone(struct sv_link *link);
+void sv_link_gone_timeout(struct sv_link *link, bool gone);
+void sv_link_fail_sends(struct sv_link *link, int event);
 
 /* sv_shm_seg.c */
 void sv_peer_tbl_fork_child(void);

@@ -17,8 +17,6 @@
 #include <unistd.h>
 
 enum {
-	SV_GRACE_MIN_MS = 10, /* for a peer that no longer answers */
-	SV_GRACE_MAX_MS = 1000,
 	SV_BELL_ROUNDS = 16,
 };
 
@@ -49,35 +47,11 @@ void sv_shm_protocol_error(struct sv_shm *shm)
 	sv_qp_error(shm->link.qp, IBV_EVENT_QP_FATAL);
 }
 
-/* What a NIC would wait for an answer, within bounds. 0 there is forever. */
-static uint64_t grace_ns(const struct sv_qp *qp)
-{
-	const uint64_t min = SV_GRACE_MIN_MS * 1000000ull;
-	const uint64_t max = SV_GRACE_MAX_MS * 1000000ull;
-	uint64_t ns;
-
-	if (!qp->attr.timeout)
-		return max;
-	ns = (4096ull << qp->attr.timeout) * (qp->attr.retry_cnt + 1);
-	return ns < min ? min : ns > max ? max : ns;
-}
-
-static bool sends_wait(struct sv_qp *qp)
-{
-	return (qp->attr.qp_state == IBV_QPS_RTS ||
-		qp->attr.qp_state == IBV_QPS_SQD) &&
-	       qp->sq.done != sv_wq_posted(&qp->sq);
-}
-
-/* Caller holds qp->lock. A peer that has left answers no more sends. */
+/* Caller holds qp->lock. */
 static void check_peer(struct sv_shm *shm)
 {
-	struct sv_qp *qp = shm->link.qp;
-
-	if (likely(!peer_gone(shm)) || !sends_wait(qp) || shm->gone_due_ns)
-		return;
-	shm->gone_due_ns = sv_now_ns() + grace_ns(qp);
-	sv_deadline_set(&shm->link, shm->gone_due_ns);
+	if (unlikely(peer_gone(shm)))
+		sv_link_gone(&shm->link);
 }
 
 /*
@@ -104,21 +78,6 @@ static bool ring_work(const struct sv_shm *shm)
 	       atomic_load_explicit(&shm->tx_on, memory_order_relaxed);
 }
 
-/* Caller holds qp->lock. */
-static void fail_sends(struct sv_shm *shm, int event)
-{
-	struct sv_qp *qp = shm->link.qp;
-
-	sv_shm_acks(shm);
-	if (qp->attr.qp_state == IBV_QPS_ERR)
-		return;
-	if (qp->sq.done != sv_wq_posted(&qp->sq)) {
-		sv_sq_complete(qp, IBV_WC_RETRY_EXC_ERR);
-		event = -1;
-	}
-	sv_qp_error(qp, event);
-}
-
 /*
  * The peer process is gone without having closed its QP. What it had put into
  * our ring is still delivered. Caller holds qp->lock.
@@ -136,7 +95,7 @@ static void shm_died(struct sv_shm *shm)
 		return;
 	while (rounds-- && ring_work(shm))
 		sv_shm_drain(shm);
-	fail_sends(shm, IBV_EVENT_QP_FATAL);
+	sv_link_fail_sends(&shm->link, IBV_EVENT_QP_FATAL);
 }
 
 /* ---- what the engine calls ---- */
@@ -372,17 +331,6 @@ static void ring_if_due(struct sv_shm *shm, bool may_defer)
 	sv_shm_ring(shm);
 }
 
-static bool leased(const struct sv_cq *cq)
-{
-	return atomic_load_explicit(&cq->leased, memory_order_relaxed);
-}
-
-static bool cq_overrun(const struct sv_qp *qp)
-{
-	return atomic_load_explicit(&qp->scq->overrun, memory_order_relaxed) ||
-	       atomic_load_explicit(&qp->rcq->overrun, memory_order_relaxed);
-}
-
 static void shm_progress(struct sv_link *link)
 {
 	struct sv_shm *shm = sv_shm(link);
@@ -406,10 +354,10 @@ static void shm_progress(struct sv_link *link)
 					IBV_EVENT_QP_REQ_ERR :
 					IBV_EVENT_QP_ACCESS_ERR);
 	}
-	if (unlikely(cq_overrun(qp)))
+	if (unlikely(sv_link_overrun(link)))
 		sv_qp_error(qp, IBV_EVENT_QP_FATAL);
 	check_peer(shm);
-	ring_if_due(shm, !deferred && (leased(qp->scq) || leased(qp->rcq)));
+	ring_if_due(shm, !deferred && sv_link_leased(link));
 }
 
 static void shm_push(struct sv_link *link)
@@ -450,17 +398,10 @@ static void shm_publish(struct sv_link *link)
 	sv_shm_ring_hard(shm);
 }
 
-static bool armed(const struct sv_cq *cq)
-{
-	return atomic_load(&cq->arm) != SV_ARM_NONE;
-}
-
 static void shm_rearm(struct sv_link *link)
 {
 	struct sv_shm *shm = sv_shm(link);
-	const struct sv_cq *scq = shm->link.qp->scq, *rcq = shm->link.qp->rcq;
-	bool need = armed(scq) || armed(rcq) ||
-		    !(atomic_load(&scq->leased) || atomic_load(&rcq->leased));
+	bool need = sv_link_armed(link) || !sv_link_leased(link);
 
 	/* seq_cst: before the look that follows. See sv_shm_ring(). */
 	atomic_store(&shm->own->wake, need);
@@ -478,15 +419,8 @@ static void shm_rearm(struct sv_link *link)
 static void shm_timeout(struct sv_link *link)
 {
 	struct sv_shm *shm = sv_shm(link);
-	uint64_t gone_due_ns = shm->gone_due_ns;
 
-	if (gone_due_ns && sv_now_ns() < gone_due_ns) {
-		sv_deadline_set(&shm->link, gone_due_ns);
-	} else if (gone_due_ns) {
-		shm->gone_due_ns = 0;
-		if (peer_gone(shm) && sends_wait(shm->link.qp))
-			fail_sends(shm, -1);
-	}
+	sv_link_gone_timeout(link, peer_gone(shm));
 	if (shm->rnr_due_ns) {
 		sv_shm_drain(shm);
 		ring_if_due(shm, false);

@@ -190,8 +190,6 @@ struct sv_shm {
 	uint32_t rd_wr; /* the oldest of them */
 	uint32_t rd_head; /* what own->resp_head says */
 	uint32_t data_end[SV_SLOT_CNT];
-
-	uint64_t gone_due_ns; /* when sends to a peer that left fail; 0: no */
 };
 
 /* sv_shm_down.c */

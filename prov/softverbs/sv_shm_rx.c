@@ -193,20 +193,6 @@ static enum rx rx_pull(struct sv_shm *shm, const struct hdr *h)
 	return RX_NEXT;
 }
 
-/* Our memory, as the peer names it. NULL if it has no right to it. */
-static char *rx_target(struct sv_shm *shm, uint32_t access, uint32_t rkey,
-		       uint64_t addr, uint32_t len)
-{
-	struct sv_qp *qp = shm->link.qp;
-	uint64_t va;
-
-	if (!(qp->attr.qp_access_flags & access) ||
-	    !sv_mr_check(sv_mr_table(), rkey, qp->pd->id, access, addr, len,
-			 &va))
-		return NULL;
-	return (char *)(uintptr_t)va;
-}
-
 static enum rx rx_write(struct sv_shm *shm, const struct hdr *h)
 {
 	const bool first = h->flags & SV_SLOT_FIRST;
@@ -219,7 +205,7 @@ static enum rx rx_write(struct sv_shm *shm, const struct hdr *h)
 	if (last && h->flags & SV_SLOT_IMM && !sv_rq_peek(shm->link.qp))
 		return RX_RNR;
 	if (h->len) {
-		to = rx_target(shm, IBV_ACCESS_REMOTE_WRITE, h->rkey,
+		to = sv_link_target(&shm->link, IBV_ACCESS_REMOTE_WRITE, h->rkey,
 			       h->raddr, h->len);
 		if (!to)
 			return rx_refuse(shm, IBV_WC_REM_ACCESS_ERR,
@@ -262,7 +248,7 @@ static enum rx rx_read(struct sv_shm *shm, const struct hdr *h)
 		if (!len)
 			return RX_WAIT;
 		len = min_size(len, h->len - shm->rd_sent);
-		from = rx_target(shm, IBV_ACCESS_REMOTE_READ, h->rkey,
+		from = sv_link_target(&shm->link, IBV_ACCESS_REMOTE_READ, h->rkey,
 				 h->raddr + shm->rd_sent, len);
 		if (!from)
 			return rx_refuse(shm, IBV_WC_REM_ACCESS_ERR,
@@ -275,24 +261,6 @@ static enum rx rx_read(struct sv_shm *shm, const struct hdr *h)
 	shm->rd_sent = 0;
 	shm->rd_serving = false;
 	return RX_NEXT;
-}
-
-/*
- * One operation of the CPU's, so that it is atomic towards every other: those
- * of other connections, processes, and of the program that owns the memory.
- */
-static uint64_t atomic_run(uint8_t op, uint64_t *to,
-			   const struct sv_operands *arg)
-{
-	uint64_t old = arg->compare_add;
-
-	if (op == SV_OP_FETCH_ADD)
-		return __atomic_fetch_add(to, arg->compare_add,
-					  __ATOMIC_SEQ_CST);
-	/* Leaves what it found in old. */
-	__atomic_compare_exchange_n(to, &old, arg->swap, false,
-				    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-	return old;
 }
 
 /* Done once or not at all: the answer's room comes first. */
@@ -309,7 +277,7 @@ static enum rx rx_atomic(struct sv_shm *shm, const struct hdr *h)
 	if (!shm->link.qp->attr.max_dest_rd_atomic || h->raddr % sizeof(old))
 		return rx_refuse(shm, IBV_WC_REM_INV_REQ_ERR,
 				 IBV_EVENT_QP_REQ_ERR);
-	to = rx_target(shm, IBV_ACCESS_REMOTE_ATOMIC, h->rkey, h->raddr,
+	to = sv_link_target(&shm->link, IBV_ACCESS_REMOTE_ATOMIC, h->rkey, h->raddr,
 		       sizeof(old));
 	if (!to || (uintptr_t)to % sizeof(old))
 		return rx_refuse(shm, IBV_WC_REM_ACCESS_ERR,
@@ -318,21 +286,13 @@ static enum rx rx_atomic(struct sv_shm *shm, const struct hdr *h)
 	if (shm->rd_serving)
 		return RX_WAIT;
 	memcpy(&arg, h->payload, sizeof(arg));
-	old = atomic_run(h->op, (uint64_t *)to, &arg);
+	old = sv_link_atomic(h->op == SV_OP_FETCH_ADD, (uint64_t *)to, &arg);
 	return sv_shm_resp_put(shm, &old, sizeof(old)) == sizeof(old) ?
 		       RX_NEXT :
 		       rx_nonsense(shm);
 }
 
 /* ---- receiver not ready ---- */
-
-/* IBTA table 45: what min_rnr_timer says, in units of 10 us. */
-static const uint32_t rnr_timer[32] = {
-	65536, 1,    2,	   3,	 4,	6,     8,     12,
-	16,    24,   32,   48,	 64,	96,    128,   192,
-	256,   384,  512,  768,	 1024,	1536,  2048,  3072,
-	4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152,
-};
 
 /*
  * The message in the next slot finds no receive. The deadline may outlive the
@@ -348,9 +308,7 @@ static __cold void rx_rnr(struct sv_shm *shm, uint32_t next)
 	now_ns = sv_now_ns();
 	if (!shm->rnr_due_ns || shm->rnr_slot != next) {
 		shm->rnr_slot = next;
-		shm->rnr_due_ns =
-			now_ns + retry * 10000ull *
-					 rnr_timer[shm->link.qp->attr.min_rnr_timer];
+		shm->rnr_due_ns = now_ns + sv_link_rnr_ns(&shm->link, retry);
 	}
 	if (now_ns >= shm->rnr_due_ns)
 		rx_nak(shm, IBV_WC_RNR_RETRY_EXC_ERR);
