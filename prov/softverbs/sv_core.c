@@ -119,6 +119,6 @@ void sv_core_fork_child(void)
 	sv_device_fork_child();
 	sv_lease_fork_child();
 	sv_link_fork_child();
-	sv_qp_fork_child();
+	sv_qpn_fork_child();
 	sv_mr_fork_child();
 }

@@ -380,11 +380,14 @@ int sv_shm_attach(struct sv_link *link, const struct sv_link_hello *hello,
 		  const struct ucred *cred) __must_check;
 
 /*
- * sv_qp.c. find takes a reference or returns NULL; it does not find a QP whose
- * destruction has begun. attach_link: 0, or EINVAL (no state to have one, has
- * one already, being destroyed), then the link stays the caller's.
+ * sv_qp.c, sv_qpn.c. find takes a reference or returns NULL; it does not find a
+ * QP whose destruction has begun. attach_link: 0, or EINVAL (no state to have
+ * one, has one already, being destroyed), then the link stays the caller's.
+ * qpn_sock: the socket, bound and no more, of the port that a QP's number
+ * names, or -1.
  */
 struct sv_qp *sv_qp_find(uint32_t qpn);
+int sv_qpn_sock(uint32_t qpn);
 void sv_qp_get(struct sv_qp *qp);
 void sv_qp_put(struct sv_qp *qp);
 int sv_qp_attach_link(struct sv_qp *qp, struct sv_link *link) __must_check;
@@ -451,7 +454,7 @@ void sv_link_fork_parent(void);
 void sv_device_fork_child(void);
 void sv_lease_fork_child(void);
 void sv_link_fork_child(void);
-void sv_qp_fork_child(void);
+void sv_qpn_fork_child(void);
 void sv_mr_fork_child(void);
 
 /* sv_async.c. element.qp, .cq or .srq must live until the event is acked. */
@@ -526,6 +529,10 @@ void sv_srq_join(struct sv_qp *qp, struct ibv_srq *srq);
 void sv_srq_leave(struct sv_qp *qp);
 void sv_srq_forget(struct sv_qp *qp);
 struct sv_rwr *sv_srq_take(struct sv_qp *qp);
+
+/* sv_qpn.c. add: gives it a number; 0 or ENOMEM. */
+int sv_qpn_add(struct sv_qp *qp) __must_check;
+void sv_qpn_del(struct sv_qp *qp);
 
 /*
  * sv_qp.c, sv_qp_state.c. error: to the error state, flushing; event, unless

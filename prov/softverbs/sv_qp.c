@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The life of a queue pair: creation, numbering, its link, destruction. What
- * states it goes through is in sv_qp_state.c.
+ * The life of a queue pair: creation, its link, destruction. What states it goes
+ * through is in sv_qp_state.c, how it is numbered in sv_qpn.c.
  *
  * Destruction: first the QP leaves the number table, so nobody can find it;
  * then it loses its link, so nothing reaches it; then its completions go. Who
@@ -12,84 +12,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-	SV_QP_BUCKETS = 4096,
-};
-
-static struct lock table_lock = { PTHREAD_MUTEX_INITIALIZER };
-static struct sv_qp *table[SV_QP_BUCKETS]; /* table_lock */
-static uint32_t table_cnt; /* table_lock */
-
-/* ---- numbers ---- */
-
-/* Caller holds table_lock. */
-static struct sv_qp **table_slot(uint32_t qpn)
-{
-	struct sv_qp **pos = &table[qpn % SV_QP_BUCKETS];
-
-	while (*pos && (*pos)->qp.qp_num != qpn)
-		pos = &(*pos)->hash_next;
-	return pos;
-}
-
-/* Gives the QP a number that is random and free. */
-static int table_add(struct sv_qp *qp)
-{
-	struct sv_qp **pos;
-	uint32_t qpn;
-
-	lock_take(&table_lock);
-	if (table_cnt == SV_MAX_QP) {
-		lock_drop(&table_lock);
-		return ENOMEM;
-	}
-	do {
-		sv_random(&qpn, sizeof(qpn));
-		qpn &= 0xffffff;
-		pos = table_slot(qpn);
-		/* 0 and 1 are management QPs, the last one is multicast. */
-	} while (qpn < 2 || qpn == 0xffffff || *pos);
-	qp->qp.qp_num = qpn;
-	qp->qp.handle = qpn;
-	qp->hash_next = NULL;
-	*pos = qp;
-	table_cnt++;
-	lock_drop(&table_lock);
-	return 0;
-}
-
-static void table_del(struct sv_qp *qp)
-{
-	struct sv_qp **pos;
-
-	lock_take(&table_lock);
-	pos = table_slot(qp->qp.qp_num);
-	if (*pos == qp) {
-		*pos = qp->hash_next;
-		table_cnt--;
-	}
-	lock_drop(&table_lock);
-}
-
-struct sv_qp *sv_qp_find(uint32_t qpn)
-{
-	struct sv_qp *qp;
-
-	lock_take(&table_lock);
-	qp = *table_slot(qpn);
-	if (qp)
-		sv_qp_get(qp);
-	lock_drop(&table_lock);
-	return qp;
-}
-
-void sv_qp_fork_child(void)
-{
-	lock_init(&table_lock);
-	memset(table, 0, sizeof(table));
-	table_cnt = 0;
-}
 
 /* ---- references ---- */
 
@@ -210,7 +132,7 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	if (err)
 		goto err_free_qp;
 	qp_init(qp, pd, attr);
-	err = table_add(qp);
+	err = sv_qpn_add(qp);
 	if (err)
 		goto err_put_qp;
 	atomic_fetch_add(&qp->pd->users, 1);
@@ -300,7 +222,7 @@ int sv_destroy_qp(struct ibv_qp *ibqp)
 
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
-	table_del(qp);
+	sv_qpn_del(qp);
 	sv_lock_take(&qp->lock);
 	qp->destroyed = true;
 	sv_qp_set_state(qp, IBV_QPS_RESET);
