@@ -7,7 +7,8 @@
  *	sv_cm_call.c	connect, accept, reject, establish, disconnect, QP attrs
  *	sv_cm_conn.c	one TCP connection: buffers, messages, end of life
  *	sv_cm_active.c	what the connecting side does, step by step
- *	sv_cm_passive.c	listeners, and the same for the accepting side
+ *	sv_cm_passive.c	the same for the accepting side
+ *	sv_cm_listen.c	listeners
  *	sv_handover.c	same-host proof, passing of the link; the connecting end
  *	sv_handover_serve.c	its accepting end: the UNIX socket and its guests
  *	sv_addr.c	addresses
@@ -121,6 +122,9 @@ struct sv_event {
 };
 
 struct sv_listener {
+	bool on;
+	int sock;		/* its owner's */
+	struct sv_id *id;	/* NULL: of QPs' numbers, see sv_rdv.c */
 	unsigned int backlog;
 	unsigned int pending;	/* requests queued and not fetched */
 	struct sv_timer pause;	/* until when nothing is accepted */
@@ -172,7 +176,7 @@ struct sv_conn {
 	bool dreq_sent;
 	int sock;
 	struct sv_id *id;	/* NULL: half open, no request yet */
-	struct sv_id *listen;	/* passive, until the request was read */
+	struct sv_listener *listener; /* passive, until the request was read */
 	struct sv_timer timer;
 	struct sv_mpa mpa;	/* the peer's frame */
 	struct sv_ctrl hello;	/* the peer's HELLO; type 0: none came */
@@ -305,6 +309,15 @@ void sv_conn_disconnect(struct sv_conn *conn);
 void sv_id_disconnected(struct sv_id *id, int status);
 
 /*
+ * sv_cm_listen.c. Caller holds sv_cm.lock. start: sock is bound, and stays the
+ * caller's; 0 or a positive errno. stop: ends connections of which nobody
+ * knows yet; the listener may still be looked at by a handler that is under way.
+ */
+int sv_listener_start(struct sv_listener *listener, int sock,
+		      struct sv_id *id) __must_check;
+void sv_listener_stop(struct sv_listener *listener);
+
+/*
  * sv_cm_active.c, sv_cm_passive.c. Caller holds sv_cm.lock. The functions that
  * take a message return 0, or a negative errno if the peer broke the protocol.
  * lost: the TCP connection ended (err 0: in order) before it was up.
@@ -317,7 +330,6 @@ void sv_active_linked(struct sv_conn *conn);
 void sv_active_lost(struct sv_conn *conn, int err);
 void sv_active_timeout(struct sv_conn *conn);
 
-int sv_passive_listen(struct sv_id *id);
 int sv_passive_request(struct sv_conn *conn);
 int sv_passive_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl);
 void sv_passive_accept(struct sv_conn *conn);

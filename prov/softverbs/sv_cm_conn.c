@@ -51,9 +51,9 @@ void sv_conn_close(struct sv_conn *conn)
 	if (conn->dead)
 		return;
 	conn->dead = true;
-	if (conn->listen)
+	if (conn->listener)
 		sv_cm.half_open--;
-	conn->listen = NULL;
+	conn->listener = NULL;
 	conn_detach(conn);
 	sv_timer_cancel(&conn->timer);
 	sv_timer_cancel(&conn->retry);

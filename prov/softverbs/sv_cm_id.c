@@ -59,7 +59,7 @@ static void fork_child(void)
 		id->sock = -1;
 		id->conn = NULL;
 		memset(&id->timewait, 0, sizeof(id->timewait));
-		memset(&id->listener.pause, 0, sizeof(id->listener.pause));
+		memset(&id->listener, 0, sizeof(id->listener));
 	}
 	sv_handover_fork_child();
 	sv_core_fork_child();
@@ -189,26 +189,15 @@ int sv_cm_create_id(struct rdma_event_channel *cm_channel,
 
 void sv_id_close(struct sv_id *id)
 {
-	struct sv_conn *conn;
-	struct list *pos;
-	struct list *tmp;
-
 	id->dead = true;
 	if (id->conn)
 		sv_conn_goodbye(id->conn);
 	sv_timer_cancel(&id->timewait);
-	sv_timer_cancel(&id->listener.pause);
+	sv_listener_stop(&id->listener);
 	if (id->sock >= 0) {
 		sv_engine_unwatch_nowait(id->sock);
 		close(id->sock);
 		id->sock = -1;
-	}
-	if (id->state == SV_ID_LISTEN) {
-		list_for_each_safe(pos, tmp, &sv_cm.conns) {
-			conn = list_entry(pos, struct sv_conn, node);
-			if (conn->listen == id)
-				sv_conn_close(conn);
-		}
 	}
 	sv_event_drop(id);
 	id->state = SV_ID_FAILED;
@@ -496,7 +485,9 @@ int sv_cm_listen(struct rdma_cm_id *cm_id, int backlog)
 	/* What it accepts inherits this, and then does not block the port. */
 	err = set_int(id->sock, SOL_SOCKET, SO_REUSEADDR, 1);
 	if (!err)
-		err = sv_passive_listen(id);
+		err = sv_listener_start(&id->listener, id->sock, id);
+	if (!err)
+		id->state = SV_ID_LISTEN;
 	return sv_cm_leave(err);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Listeners, and the accepting side step by step:
+ * The accepting side step by step (sv_cm_listen.c has the listeners):
  *
  *	REQUEST	MPA request: one of ours? send HELLO
  *	HELLO	the peer's HELLO: make an id, report CONNECT_REQUEST
@@ -8,138 +8,11 @@
  *	HANDOVER (sv_handover.c)
  *	READY	until the peer's user has moved its QP and called establish
  *	UP	ESTABLISHED
- *
- * What bounds a listener. Connections that have not yet sent their request are
- * few (SV_CM_MAX_HALF_OPEN) and short-lived (SV_CM_REQUEST_MS); for a further one
- * the oldest has to go, if it had its time to speak, else it waits in the kernel's
- * queue: who says nothing keeps nobody out. Requests queued and not fetched by the user are
- * at most the backlog given to listen; further ones are rejected as rdma_cm
- * does, with status 28 and no data.
  */
 #include "sv_cm.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <unistd.h>
-
-enum {
-	TCP_BACKLOG = 4096,	/* the kernel cuts it to its own limit */
-	ACCEPTS_PER_EVENT = 32,
-	PAUSE_MS = 50,
-	SPEAK_MS = 200,		/* for a request, when others wait */
-};
-
-static void on_pause_over(void *arg)
-{
-	struct sv_id *id = arg;
-
-	lock_take(&sv_cm.lock);
-	if (!id->dead && sv_timer_expired(&id->listener.pause)) {
-		sv_timer_cancel(&id->listener.pause);
-		sv_engine_rewatch(id->sock, EPOLLIN);
-	}
-	lock_drop(&sv_cm.lock);
-}
-
-/* Without this a connection that cannot be accepted would wake us for ever. */
-static void listener_pause(struct sv_id *id)
-{
-	sv_engine_rewatch(id->sock, 0);
-	sv_timer_set(&id->listener.pause, PAUSE_MS, on_pause_over, id);
-}
-
-static void take_socket(struct sv_id *listen, int sock)
-{
-	struct sv_conn *conn;
-	int on = 1;
-
-	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	sv_id_set_tos(listen, sock);
-	conn = sv_conn_new(sock, SV_CONN_REQUEST);
-	if (!conn) {
-		close(sock);
-		return;
-	}
-	conn->listen = listen;
-	sv_cm.half_open++;
-	if (sv_conn_watch(conn, EPOLLIN)) {
-		sv_conn_close(conn);
-		return;
-	}
-	sv_conn_set_timer(conn, SV_CM_REQUEST_MS);
-}
-
-/* Drops the oldest that has not sent its request; false if none is old enough. */
-static bool drop_silent(void)
-{
-	struct sv_conn *conn;
-	struct list *pos;
-
-	list_for_each(pos, &sv_cm.conns) {
-		conn = list_entry(pos, struct sv_conn, node);
-		if (!conn->listen)
-			continue;
-		if (sv_now_ns() - conn->since_ns < SPEAK_MS * 1000000ull)
-			return false;
-		sv_conn_close(conn);
-		return true;
-	}
-	return false;
-}
-
-static void listener_accept(struct sv_id *id)
-{
-	int sock;
-	int i;
-
-	for (i = 0; i < ACCEPTS_PER_EVENT; i++) {
-		if (sv_cm.half_open >= SV_CM_MAX_HALF_OPEN && !drop_silent()) {
-			listener_pause(id);
-			return;
-		}
-		sock = accept4(id->sock, NULL, NULL,
-			       SOCK_CLOEXEC | SOCK_NONBLOCK);
-		if (sock >= 0) {
-			take_socket(id, sock);
-			continue;
-		}
-		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-		    errno == ENOMEM) {
-			sv_log("cm: cannot accept: %s", strerror(errno));
-			listener_pause(id);
-			return;
-		}
-		/* Nobody there, or one that has gone again. */
-		if (errno == EAGAIN)
-			return;
-	}
-}
-
-static void on_listen(void *arg, uint32_t events)
-{
-	struct sv_id *id = arg;
-
-	lock_take(&sv_cm.lock);
-	if (!id->dead)
-		listener_accept(id);
-	lock_drop(&sv_cm.lock);
-}
-
-int sv_passive_listen(struct sv_id *id)
-{
-	int err;
-
-	if (listen(id->sock, TCP_BACKLOG))
-		return errno;
-	err = sv_engine_watch(id->sock, EPOLLIN, on_listen, id);
-	if (err)
-		return err;
-	id->state = SV_ID_LISTEN;
-	return 0;
-}
 
 int sv_passive_request(struct sv_conn *conn)
 {
@@ -186,7 +59,7 @@ static int child_route(struct sv_id *child, int sock)
 
 static struct sv_id *child_new(struct sv_conn *conn)
 {
-	struct sv_id *listen = conn->listen;
+	struct sv_id *listen = conn->listener->id;
 	struct sv_id *child;
 
 	child = sv_id_new(sv_channel(listen->id.channel), listen->id.context,
@@ -216,7 +89,7 @@ static void report_request(struct sv_conn *conn, struct sv_event *event,
 			   struct sv_id *child)
 {
 	struct rdma_conn_param *param = &event->event.param.conn;
-	struct sv_id *listen = conn->listen;
+	struct sv_id *listen = conn->listener->id;
 
 	event->child = child;
 	event->event.id = &child->id;
@@ -232,7 +105,7 @@ static void report_request(struct sv_conn *conn, struct sv_event *event,
 
 	listen->listener.pending++;
 	sv_cm.half_open--;
-	conn->listen = NULL;
+	conn->listener = NULL;
 	conn->id = child;
 	child->conn = conn;
 	conn->phase = SV_CONN_USER;
@@ -242,7 +115,7 @@ static void report_request(struct sv_conn *conn, struct sv_event *event,
 
 static int passive_hello(struct sv_conn *conn)
 {
-	struct sv_id *listen = conn->listen;
+	struct sv_id *listen = conn->listener->id;
 	struct sv_event *event = NULL;
 	struct sv_id *child = NULL;
 
