@@ -51,6 +51,13 @@ int sv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 		size_t length, int access);
 int sv_dereg_mr(struct ibv_mr *mr);
 
+/* Address handles. */
+struct ibv_ah *sv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+int sv_destroy_ah(struct ibv_ah *ah);
+int sv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
+		       struct ibv_wc *wc, struct ibv_grh *grh,
+		       struct ibv_ah_attr *attr);
+
 /* Completion queues. */
 struct ibv_comp_channel *sv_create_comp_channel(struct ibv_context *context);
 int sv_destroy_comp_channel(struct ibv_comp_channel *channel);

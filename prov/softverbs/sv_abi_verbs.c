@@ -284,6 +284,35 @@ int ibv_destroy_srq(struct ibv_srq *srq)
 	return sv_destroy_srq(srq);
 }
 
+/* ---- address handles ---- */
+
+struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	return sv_create_ah(pd, attr);
+}
+
+int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	return sv_destroy_ah(ah);
+}
+
+int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
+			struct ibv_wc *wc, struct ibv_grh *grh,
+			struct ibv_ah_attr *attr)
+{
+	return sv_init_ah_from_wc(context, port_num, wc, grh, attr);
+}
+
+struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
+				     struct ibv_grh *grh, uint8_t port_num)
+{
+	struct ibv_ah_attr attr;
+
+	if (sv_init_ah_from_wc(pd->context, port_num, wc, grh, &attr))
+		return NULL;
+	return sv_create_ah(pd, &attr);
+}
+
 /* ---- queue pairs ---- */
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)

@@ -521,6 +521,9 @@ void sv_sges_scatter(const struct ibv_sge *sge, uint32_t offset,
 int sv_sges_iov(const struct ibv_sge *sge, int cnt, uint32_t offset,
 		uint32_t len, struct iovec *iov);
 
+/* sv_ah.c */
+bool sv_ah_attr_ok(struct ibv_context *context, const struct ibv_ah_attr *attr);
+
 /* sv_srq.c */
 int sv_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 		     struct ibv_recv_wr **bad_wr);

@@ -107,16 +107,6 @@ static bool mask_ok(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 	return true;
 }
 
-static bool av_ok(const struct sv_qp *qp, const struct ibv_ah_attr *av)
-{
-	struct ibv_gid_entry gid;
-
-	/* RoCE addresses by GID only. */
-	return av->is_global && av->port_num == SV_PORT &&
-	       !sv_query_gid_ex(qp->qp.context, SV_PORT, av->grh.sgid_index,
-				&gid, 0);
-}
-
 static bool values_ok(const struct sv_qp *qp, const struct ibv_qp_attr *attr,
 		      int mask)
 {
@@ -155,7 +145,8 @@ static bool values_ok(const struct sv_qp *qp, const struct ibv_qp_attr *attr,
 			return false;
 		}
 	/* The table is only looked at when it matters: it takes a lock. */
-	if (mask & IBV_QP_AV && !av_ok(qp, &attr->ah_attr)) {
+	if (mask & IBV_QP_AV &&
+	    !sv_ah_attr_ok(qp->qp.context, &attr->ah_attr)) {
 		sv_log("qp %06x: address vector is not valid", qp->qp.qp_num);
 		return false;
 	}

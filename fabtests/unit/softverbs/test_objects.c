@@ -115,6 +115,56 @@ Test(objects, gids_come_in_pairs_and_hold_loopback)
 	cr_assert_eq(sv_close_device(ctx), 0);
 }
 
+Test(objects, address_handles_are_checked)
+{
+	struct ibv_context *ctx = open_dev();
+	struct ibv_pd *pd = sv_alloc_pd(ctx);
+	struct ibv_ah_attr good = { .is_global = 1, .port_num = 1 };
+	struct ibv_wc wc = { .slid = 7, .sl = 3 };
+	struct ibv_ah_attr attr;
+	struct ibv_gid_entry gid;
+	struct ibv_grh grh = { 0 };
+	struct ibv_ah *ah;
+
+	cr_assert_eq(sv_query_gid_ex(ctx, 1, 1, &gid, 0), 0);
+	cr_assert_eq(gid.gid_type, IBV_GID_TYPE_ROCE_V2);
+	cr_assert_not_null(ah = sv_create_ah(pd, &good));
+	cr_assert_eq(ah->pd, pd);
+	cr_assert_eq(sv_dealloc_pd(pd), EBUSY);
+	cr_assert_eq(sv_destroy_ah(ah), 0);
+	attr = good;
+	attr.port_num = 2;
+	errno = 0;
+	cr_assert_null(sv_create_ah(pd, &attr));
+	cr_assert_eq(errno, EINVAL);
+	attr = good;
+	attr.is_global = 0;
+	cr_assert_null(sv_create_ah(pd, &attr));
+	attr = good;
+	attr.grh.sgid_index = SV_MAX_GID - 1;
+	cr_assert_null(sv_create_ah(pd, &attr));
+
+	cr_assert_eq(sv_init_ah_from_wc(ctx, 1, &wc, &grh, &attr), 0);
+	cr_assert_eq(attr.dlid, 7);
+	cr_assert_eq(attr.sl, 3);
+	cr_assert_eq(attr.is_global, 0);
+	wc.wc_flags = IBV_WC_GRH;
+	cr_assert_eq(sv_init_ah_from_wc(ctx, 1, &wc, &grh, &attr), -1);
+	grh.dgid = gid.gid;
+	grh.sgid.raw[15] = 9;
+	grh.version_tclass_flow = htobe32(6u << 28 | 0x5au << 20 | 0x12345);
+	cr_assert_eq(sv_init_ah_from_wc(ctx, 1, &wc, &grh, &attr), 0);
+	cr_assert_eq(attr.is_global, 1);
+	cr_assert_eq(attr.grh.sgid_index, 1);
+	cr_assert_eq(attr.grh.dgid.raw[15], 9);
+	cr_assert_eq(attr.grh.traffic_class, 0x5a);
+	cr_assert_eq(attr.grh.flow_label, 0x12345);
+	cr_assert_not_null(ah = sv_create_ah(pd, &attr));
+	cr_assert_eq(sv_destroy_ah(ah), 0);
+	cr_assert_eq(sv_dealloc_pd(pd), 0);
+	cr_assert_eq(sv_close_device(ctx), 0);
+}
+
 Test(objects, parents_are_busy_while_children_live)
 {
 	struct ibv_context *ctx = open_dev();
