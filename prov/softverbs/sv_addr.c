@@ -170,3 +170,19 @@ void sv_addr_gid(const struct sockaddr *addr, union ibv_gid *gid)
 	}
 	memcpy(gid->raw, &v6(addr)->sin6_addr, sizeof(gid->raw));
 }
+
+int sv_addr_of_gid(const union ibv_gid *gid, uint32_t ifindex,
+		   struct sockaddr_storage *addr)
+{
+	struct sockaddr_in6 in6 = { .sin6_family = AF_INET6 };
+
+	memcpy(&in6.sin6_addr, gid->raw, sizeof(in6.sin6_addr));
+	if (IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr))
+		in6.sin6_scope_id = ifindex;
+	sv_addr_copy(addr, (struct sockaddr *)&in6);
+	sv_addr_unmap(addr);
+	if (sv_addr_is_any((struct sockaddr *)addr) ||
+	    IN6_IS_ADDR_MULTICAST(&in6.sin6_addr))
+		return EINVAL;
+	return 0;
+}

@@ -9,6 +9,7 @@
  *	sv_cm_active.c	what the connecting side does, step by step
  *	sv_cm_passive.c	the same for the accepting side
  *	sv_cm_listen.c	listeners
+ *	sv_rdv.c	QPs that find each other without rdma_cm
  *	sv_handover.c	same-host proof, passing of the link; the connecting end
  *	sv_handover_serve.c	its accepting end: the UNIX socket and its guests
  *	sv_addr.c	addresses
@@ -41,6 +42,9 @@
  *    │        ACCEPTED     │ establish
  *    ▼             └──► CONNECTED ──disconnect──► DISCONNECTING
  *  FAILED ◄── any failure   └── peer's DREQ, EOF ──► DISCONNECTED ◄─┘
+ *
+ * A conn that is made for a rendezvous (sv_rdv.c) has no id. It goes through the
+ * same phases, but for USER, and ends with READY.
  */
 #ifndef SV_CM_H
 #define SV_CM_H
@@ -103,6 +107,8 @@ enum sv_conn_phase {
 	SV_CONN_READY,		/* passive: peer's READY awaited */
 	SV_CONN_UP,
 };
+
+struct sv_rdv;
 
 struct sv_channel {
 	struct rdma_event_channel channel;	/* first: public */
@@ -176,6 +182,7 @@ struct sv_conn {
 	bool dreq_sent;
 	int sock;
 	struct sv_id *id;	/* NULL: half open, no request yet */
+	struct sv_rdv *rdv;	/* or this; until the link stands */
 	struct sv_listener *listener; /* passive, until the request was read */
 	struct sv_timer timer;
 	struct sv_mpa mpa;	/* the peer's frame */
@@ -229,7 +236,9 @@ static inline struct sv_event *sv_event(struct rdma_cm_event *event)
  * sv_addr.c. No lock needed. check: 0, or EAFNOSUPPORT/EINVAL if this is no
  * IPv4 or IPv6 address. source: fills src with the address that a datagram to
  * dst would leave from; 0 or a positive errno. unmap: ::ffff:1.2.3.4 becomes
- * 1.2.3.4. gid: the RoCE v2 GID that stands for the address.
+ * 1.2.3.4. gid: the RoCE v2 GID that stands for the address. of_gid: the other
+ * way round, port 0; ifindex is for those that mean something on one link only;
+ * EINVAL if nobody can be reached there.
  */
 int sv_addr_check(const struct sockaddr *addr);
 socklen_t sv_addr_len(const struct sockaddr *addr);
@@ -244,6 +253,8 @@ int sv_addr_source(const struct sockaddr *dst, const struct sockaddr *bound,
 		   struct sockaddr_storage *src);
 int sv_addr_gid_index(const struct sockaddr *addr);
 void sv_addr_gid(const struct sockaddr *addr, union ibv_gid *gid);
+int sv_addr_of_gid(const union ibv_gid *gid, uint32_t ifindex,
+		   struct sockaddr_storage *addr);
 
 /*
  * sv_cm_event.c. Caller holds sv_cm.lock.
@@ -290,12 +301,13 @@ int sv_id_set_path(struct sv_id *id);
 /*
  * sv_cm_conn.c. Caller holds sv_cm.lock.
  *
- * new: takes over sock. send: queues, and sends what the socket takes; a lost
+ * new: takes over sock. own_frame: fills conn->own, but for private data. send: queues, and sends what the socket takes; a lost
  * peer is noticed when reading. fail: ends the conn with this event on its id.
  * close: ends it silently. goodbye: ends it telling the peer what fits.
  */
 struct sv_conn *sv_conn_new(int sock, enum sv_conn_phase phase);
 int sv_conn_watch(struct sv_conn *conn, uint32_t events);
+void sv_conn_own_frame(struct sv_conn *conn, uint8_t ird, uint8_t ord);
 void sv_conn_send_mpa(struct sv_conn *conn, const struct sv_mpa *mpa);
 void sv_conn_send_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl);
 void sv_conn_send_plain(struct sv_conn *conn, enum sv_ctrl_type type);
@@ -320,9 +332,13 @@ void sv_listener_stop(struct sv_listener *listener);
 /*
  * sv_cm_active.c, sv_cm_passive.c. Caller holds sv_cm.lock. The functions that
  * take a message return 0, or a negative errno if the peer broke the protocol.
- * lost: the TCP connection ended (err 0: in order) before it was up.
+ * lost: the TCP connection ended (err 0: in order) before it was up. socket:
+ * bound to src without a port, or a negative errno. dial: begins with phase TCP;
+ * 0 or a positive errno.
  */
 int sv_active_connect(struct sv_id *id);
+int sv_active_socket(const struct sockaddr *src);
+int sv_active_dial(struct sv_conn *conn, const struct sockaddr *dst);
 void sv_active_connected(struct sv_conn *conn);
 int sv_active_reply(struct sv_conn *conn);
 int sv_active_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl);
@@ -339,17 +355,34 @@ void sv_passive_lost(struct sv_conn *conn, int err);
 void sv_passive_timeout(struct sv_conn *conn);
 
 /*
+ * sv_rdv.c. Caller holds sv_cm.lock. meet: makes a MEET of a HELLO. request: a
+ * MEET has come in, accepts or refuses it. accepted: 0, or a negative errno if
+ * the peer is not whom the QP expects. linked: the QP has its link. closed: the
+ * conn is not the rendezvous' any more. quit: the QP, if it waits, waits no
+ * longer.
+ */
+void sv_rdv_meet(const struct sv_conn *conn, struct sv_ctrl *hello);
+void sv_rdv_request(struct sv_conn *conn);
+int sv_rdv_accepted(const struct sv_conn *conn);
+void sv_rdv_linked(struct sv_conn *conn);
+void sv_rdv_closed(struct sv_conn *conn);
+void sv_rdv_quit(struct sv_qp *qp);
+void sv_rdv_fork_child(void);
+
+/*
  * sv_handover.c. Caller holds sv_cm.lock. hello: fills what is ours in a
  * HELLO; 0 or a positive errno. possible: whether the sender of this HELLO is
  * on this host. start: active side, once accepted. The end is
  * sv_active_linked() or sv_passive_linked(), or sv_conn_fail(). cancel: gives
- * back what the conn holds for it.
+ * back what the conn holds for it. self: links a QP with itself; 0 or a positive
+ * errno.
  */
 int sv_handover_hello(const struct sv_conn *conn, struct sv_ctrl *hello);
 bool sv_handover_possible(const struct sv_ctrl *hello);
 void sv_handover_start(struct sv_conn *conn);
 void sv_handover_retry(struct sv_conn *conn);
 void sv_handover_cancel(struct sv_conn *conn);
+int sv_handover_self(struct sv_qp *qp);
 void sv_handover_fork_child(void);
 
 #endif

@@ -23,36 +23,40 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-static int active_socket(struct sv_id *id)
+int sv_active_socket(const struct sockaddr *src)
 {
-	struct rdma_addr *addr = &id->id.route.addr;
-	struct sockaddr_storage src;
-	int sock = id->sock;
+	struct sockaddr_storage addr;
 	int on = 1;
 	int err;
+	int sock;
 
-	if (sock < 0) {
-		sock = socket(addr->dst_addr.sa_family,
-			      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-		if (sock < 0)
-			return -errno;
-		/* The address that was resolved; the port by connect(). */
-		sv_addr_copy(&src, &addr->src_addr);
-		setsockopt(sock, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on,
-			   sizeof(on));
-		if (bind(sock, (struct sockaddr *)&src,
-			 sv_addr_len(&addr->src_addr))) {
-			err = errno;
-			goto err_close;
-		}
+	sock = socket(src->sa_family,
+		      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (sock < 0)
+		return -errno;
+	/* The address; the port by connect(). */
+	sv_addr_copy(&addr, src);
+	setsockopt(sock, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
+	if (bind(sock, (struct sockaddr *)&addr, sv_addr_len(src))) {
+		err = errno;
+		close(sock);
+		return -err;
 	}
-	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	err = sv_id_set_tos(id, sock);
-	if (err)
-		goto err_close;
 	return sock;
+}
 
-err_close:
+static int active_socket(struct sv_id *id)
+{
+	int sock = id->sock;
+	int err;
+
+	if (sock < 0)
+		sock = sv_active_socket(&id->id.route.addr.src_addr);
+	if (sock < 0)
+		return sock;
+	err = sv_id_set_tos(id, sock);
+	if (!err)
+		return sock;
 	if (sock != id->sock)
 		close(sock);
 	return -err;
@@ -87,9 +91,24 @@ static void learn_src(struct sv_id *id, int sock)
 		id->id.route.addr.src_storage = src;
 }
 
+int sv_active_dial(struct sv_conn *conn, const struct sockaddr *dst)
+{
+	int on = 1;
+	int err;
+
+	setsockopt(conn->sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	err = connect(conn->sock, dst, sv_addr_len(dst)) ? errno : 0;
+	if (err && err != EINPROGRESS && err != EINTR)
+		return err;
+	/* Writable means connected, or failed: both are looked at there. */
+	err = sv_conn_watch(conn, EPOLLOUT);
+	if (!err)
+		sv_conn_set_timer(conn, SV_CM_HELLO_MS);
+	return err;
+}
+
 int sv_active_connect(struct sv_id *id)
 {
-	struct rdma_addr *addr = &id->id.route.addr;
 	struct sv_conn *conn = id->conn;
 	int sock;
 	int err;
@@ -99,20 +118,12 @@ int sv_active_connect(struct sv_id *id)
 		return -sock;
 	conn->sock = sock;
 	id->sock = -1;
-	err = connect(sock, &addr->dst_addr, sv_addr_len(&addr->dst_addr)) ?
-		errno : 0;
-	if (err && err != EINPROGRESS && err != EINTR && !is_remote_error(err))
+	err = sv_active_dial(conn, &id->id.route.addr.dst_addr);
+	if (!err || is_remote_error(err))
+		learn_src(id, sock);
+	if (!is_remote_error(err))
 		return err;
-	learn_src(id, sock);
-	if (is_remote_error(err)) {
-		fail_connect(conn, err);
-		return 0;
-	}
-	/* Writable means connected, or failed: both are looked at there. */
-	err = sv_conn_watch(conn, EPOLLOUT);
-	if (err)
-		return err;
-	sv_conn_set_timer(conn, SV_CM_HELLO_MS);
+	fail_connect(conn, err);
 	return 0;
 }
 
@@ -170,6 +181,8 @@ static int active_hello(struct sv_conn *conn)
 		return 0;
 	}
 	hello.conn = conn->own_conn;
+	if (conn->rdv)
+		sv_rdv_meet(conn, &hello);
 	sv_conn_set_timer(conn, SV_CM_REPLY_MS);
 	sv_conn_send_ctrl(conn, &hello);
 	return 0;
@@ -198,7 +211,10 @@ int sv_active_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl)
 	if (conn->phase != SV_CONN_ACCEPT || ctrl->type != SV_CTRL_ACCEPT)
 		return -EPROTO;
 	conn->hello.conn = ctrl->conn;
-	learn_remote(conn);
+	if (conn->id)
+		learn_remote(conn);
+	else if (sv_rdv_accepted(conn))
+		return -EPROTO;
 	conn->phase = SV_CONN_HANDOVER;
 	sv_conn_set_timer(conn, SV_CM_HANDOVER_MS);
 	sv_handover_start(conn);
@@ -223,7 +239,10 @@ static void active_rejected(struct sv_conn *conn)
 int sv_active_reply(struct sv_conn *conn)
 {
 	if (conn->mpa.reject) {
-		active_rejected(conn);
+		if (conn->id)
+			active_rejected(conn);
+		else
+			sv_conn_close(conn);
 		return 0;
 	}
 	/* A foreign peer: this is where the TCP link will take over. */
@@ -242,6 +261,12 @@ void sv_active_linked(struct sv_conn *conn)
 	struct rdma_conn_param *param;
 	struct sv_event *event;
 
+	if (conn->rdv) {
+		sv_conn_send_plain(conn, SV_CTRL_READY);
+		sv_rdv_linked(conn);
+		sv_conn_close(conn);
+		return;
+	}
 	event = sv_event_new(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
 	if (!event) {
 		sv_conn_fail(conn, RDMA_CM_EVENT_CONNECT_ERROR, -ENOMEM);

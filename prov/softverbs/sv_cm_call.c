@@ -31,19 +31,12 @@ static int param_check(const struct rdma_conn_param *param, size_t pd_max)
 	return 0;
 }
 
-/* What both sides' frames have in common. */
-static void frame_init(struct sv_mpa *mpa, const struct sv_id *id,
+static void frame_init(struct sv_conn *conn, const struct sv_id *id,
 		       const struct rdma_conn_param *param)
 {
-	memset(mpa, 0, sizeof(*mpa));
-	mpa->rev = 2;
-	mpa->enhanced = true;
-	mpa->ext = true;
-	mpa->p2p = true;
-	mpa->rtr_write = true;
-	mpa->rtr_read = true;
-	mpa->ird = id->responder_resources;
-	mpa->ord = id->initiator_depth;
+	struct sv_mpa *mpa = &conn->own;
+
+	sv_conn_own_frame(conn, id->responder_resources, id->initiator_depth);
 	mpa->pd_len = param->private_data_len;
 	if (mpa->pd_len)
 		memcpy(mpa->pd, param->private_data, mpa->pd_len);
@@ -78,7 +71,7 @@ static int connect_id(struct sv_id *id, const struct rdma_conn_param *param)
 						    SV_MAX_RD_ATOM);
 	id->initiator_depth = (uint8_t)min_size(param->initiator_depth,
 						SV_MAX_RD_ATOM);
-	frame_init(&conn->own, id, param);
+	frame_init(conn, id, param);
 	own_conn_init(&conn->own_conn, id, param);
 	id->retry_cnt = conn->own_conn.retry_cnt;
 	conn->id = id;
@@ -128,8 +121,7 @@ static int accept_id(struct sv_id *id, const struct rdma_conn_param *param)
 					       id->responder_resources);
 	id->initiator_depth = accept_depth(param->initiator_depth,
 					   id->initiator_depth);
-	frame_init(&conn->own, id, param);
-	conn->own.reply = true;
+	frame_init(conn, id, param);
 	own_conn_init(&conn->own_conn, id, param);
 	id->state = SV_ID_ACCEPTED;
 	sv_passive_accept(conn);

@@ -38,9 +38,27 @@ struct sv_conn *sv_conn_new(int sock, enum sv_conn_phase phase)
 	return conn;
 }
 
+/* What both sides' frames have in common. */
+void sv_conn_own_frame(struct sv_conn *conn, uint8_t ird, uint8_t ord)
+{
+	conn->own = (struct sv_mpa){
+		.rev = 2,
+		.reply = conn->passive,
+		.enhanced = true,
+		.ext = true,
+		.p2p = true,
+		.rtr_write = true,
+		.rtr_read = true,
+		.ird = ird,
+		.ord = ord,
+	};
+}
+
 /* Takes the conn from its id, so that nothing that follows raises an event. */
 static void conn_detach(struct sv_conn *conn)
 {
+	if (conn->rdv)
+		sv_rdv_closed(conn);
 	if (conn->id)
 		conn->id->conn = NULL;
 	conn->id = NULL;

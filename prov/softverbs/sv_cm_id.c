@@ -61,6 +61,7 @@ static void fork_child(void)
 		memset(&id->timewait, 0, sizeof(id->timewait));
 		memset(&id->listener, 0, sizeof(id->listener));
 	}
+	sv_rdv_fork_child();
 	sv_handover_fork_child();
 	sv_core_fork_child();
 	sv_cm.process++;

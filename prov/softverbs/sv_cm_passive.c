@@ -123,6 +123,10 @@ static int passive_hello(struct sv_conn *conn)
 		sv_log("cm: peer is not on this host: no link to it yet");
 		goto refuse;
 	}
+	if (!listen) {
+		sv_rdv_request(conn);
+		return 0;
+	}
 	if (listen->listener.pending >= listen->listener.backlog) {
 		sv_log("cm: backlog of %u is full", listen->listener.backlog);
 		goto refuse;
@@ -149,19 +153,26 @@ int sv_passive_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl)
 	struct sv_id *id = conn->id;
 
 	if (conn->phase == SV_CONN_HELLO) {
-		if (ctrl->type != SV_CTRL_HELLO)
+		if (ctrl->type != (conn->listener->id ? SV_CTRL_HELLO :
+				   SV_CTRL_MEET))
 			return -EPROTO;
 		conn->hello = *ctrl;
 		return passive_hello(conn);
 	}
 	switch (ctrl->type) {		/* phase READY */
 	case SV_CTRL_READY:
+		if (!id) {		/* nothing more to say */
+			sv_conn_close(conn);
+			return 0;
+		}
 		conn->phase = SV_CONN_UP;
 		sv_conn_stop_timer(conn);
 		id->state = SV_ID_CONNECTED;
 		sv_event_push(id, RDMA_CM_EVENT_ESTABLISHED, 0);
 		return 0;
 	case SV_CTRL_DREQ:		/* the peer thought better of it */
+		if (!id)
+			return -EPROTO;
 		sv_conn_send_plain(conn, SV_CTRL_DREP);
 		sv_conn_fail(conn, RDMA_CM_EVENT_REJECTED, SV_CM_REJ_CONSUMER);
 		return 0;
@@ -201,6 +212,8 @@ void sv_passive_reject(struct sv_conn *conn, const void *pd, size_t len)
 void sv_passive_linked(struct sv_conn *conn)
 {
 	conn->phase = SV_CONN_READY;
+	if (conn->rdv)
+		sv_rdv_linked(conn);
 	sv_conn_set_timer(conn, SV_CM_READY_MS);
 }
 

@@ -21,6 +21,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -210,6 +211,8 @@ int sv_handover_make_link(struct sv_conn *conn)
 	conn->qp = sv_qp_find(conn->own_conn.qp_num);
 	if (!conn->qp)
 		return EINVAL;
+	if (!conn->rdv)
+		sv_rdv_quit(conn->qp);
 	err = sv_shm_create(conn->qp, &conn->link);
 	if (err)
 		conn->link = NULL;
@@ -250,6 +253,53 @@ void sv_handover_cancel(struct sv_conn *conn)
 	if (conn->qp)
 		sv_qp_put(conn->qp);
 	conn->qp = NULL;
+}
+
+/*
+ * One segment that is mapped twice, its own peer's. Nobody can hang up: what
+ * stands for the socket is a descriptor that never has anything to say.
+ */
+int sv_handover_self(struct sv_qp *qp)
+{
+	struct ucred cred = { .pid = getpid(), .uid = geteuid() };
+	struct sv_link_hello hello;
+	int fds[SV_LINK_FDS];
+	struct sv_link *link;
+	size_t i;
+	int sock;
+	int err;
+
+	err = sv_shm_create(qp, &link);
+	if (err)
+		return err;
+	sv_shm_offer(link, &hello, fds);
+	for (i = 0; i < SV_LINK_FDS; i++) {
+		fds[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+		if (fds[i] < 0) {
+			err = errno;
+			sv_fds_close(fds, i);
+			goto err_close_link;
+		}
+	}
+	sock = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (sock < 0) {
+		err = errno;
+		sv_fds_close(fds, SV_LINK_FDS);
+		goto err_close_link;
+	}
+	err = sv_shm_attach(link, &hello, fds, sock, &cred);
+	if (err)
+		goto err_close_sock;
+	err = sv_qp_attach_link(qp, link);
+	if (err)
+		goto err_close_link;
+	return 0;
+
+err_close_sock:
+	close(sock);
+err_close_link:
+	sv_link_close(link);
+	return err;
 }
 
 bool sv_handover_possible(const struct sv_ctrl *hello)

@@ -24,8 +24,9 @@
  *	table locks (MR, QP, links, peers, contexts)
  *	engine's lock (sv_engine.c)
  *
- * Nothing here is held while the application or an engine handler is called,
- * and no function of the link or QP files calls up into the connection manager.
+ * Nothing here is held while the application or an engine handler is called.
+ * Of the link and QP files' functions only sv_modify_qp() and sv_destroy_qp() call
+ * up into the connection manager, when they hold nothing: see sv_rdv.c.
  *
  * Two halves. The verbs half (device, objects, work queues, links) needs from
  * the other one only sv_engine_*; the connection half needs the "contract"
@@ -89,6 +90,7 @@ enum {
 
 struct sv_link;
 struct sv_qp;
+struct sv_rdv;
 struct sv_srq;
 
 struct sv_gid {
@@ -278,6 +280,7 @@ struct sv_qp {
 	struct ibv_qp_cap cap;
 	struct sv_wq sq;
 	struct sv_link *link; /* NULL until attached */
+	struct sv_rdv *rdv; /* connection manager's lock; see sv_rdv.c */
 	bool destroyed;
 	uint32_t async_got; /* ctx->lock */
 
@@ -430,6 +433,15 @@ void sv_engine_unwatch(int fd);
  * Connection half's own section.
  */
 
+/*
+ * sv_rdv.c. For a QP that ibv_modify_qp alone connects: begin, when it has gone
+ * to RTR without a link, looks for its peer; 0 or a positive errno. cancel:
+ * it does not want one any more. Called without any lock; takes the
+ * connection manager's.
+ */
+int sv_rdv_begin(struct sv_qp *qp) __must_check;
+void sv_rdv_cancel(struct sv_qp *qp);
+
 /* ------------------------------------------------------------------------
  * Verbs half's own section.
  */
@@ -533,7 +545,13 @@ void sv_srq_leave(struct sv_qp *qp);
 void sv_srq_forget(struct sv_qp *qp);
 struct sv_rwr *sv_srq_take(struct sv_qp *qp);
 
-/* sv_qpn.c. add: gives it a number; 0 or ENOMEM. */
+/* sv_qpn.c. add: gives it a number; 0 or ENOMEM. port: which one of its process's
+ * a number names. */
+static inline uint16_t sv_qpn_port(uint32_t qpn)
+{
+	return (uint16_t)(qpn >> 8);
+}
+
 int sv_qpn_add(struct sv_qp *qp) __must_check;
 void sv_qpn_del(struct sv_qp *qp);
 

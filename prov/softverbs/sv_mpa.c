@@ -32,11 +32,13 @@ enum {
 	CONN_LEN = 12,
 	HELLO_LEN = 2 + 2 + SV_HOST_ID_LEN + 8 + SV_TOKEN_LEN +
 		SV_UNIX_NAME_MAX + 1 + CONN_LEN,
+	MEET_LEN = HELLO_LEN + 8,
 	QPN_MASK = 0xffffff,
+	MEET_PSN_KNOWN = 1 << 24,	/* beside the PSN */
 };
 
-static_assert((int)HELLO_LEN <= (int)SV_CTRL_PAYLOAD_MAX, "HELLO must fit");
-static_assert(HELLO_LEN % 4 == 0 && CONN_LEN % 4 == 0, "messages are unpadded");
+static_assert((int)MEET_LEN <= (int)SV_CTRL_PAYLOAD_MAX, "all must fit");
+static_assert(MEET_LEN % 4 == 0 && HELLO_LEN % 4 == 0 && CONN_LEN % 4 == 0, "messages are unpadded");
 
 static const char id_request[ID_LEN + 1] = "MPA ID Req Frame";
 static const char id_reply[ID_LEN + 1] = "MPA ID Rep Frame";
@@ -151,6 +153,8 @@ static size_t ctrl_payload_len(uint32_t type)
 	switch (type) {
 	case SV_CTRL_HELLO:
 		return HELLO_LEN;
+	case SV_CTRL_MEET:
+		return MEET_LEN;
 	case SV_CTRL_ACCEPT:
 		return CONN_LEN;
 	default:
@@ -193,6 +197,13 @@ static uint8_t *put_hello(uint8_t *p, const struct sv_ctrl *ctrl)
 	return put_conn(p + SV_UNIX_NAME_MAX + 1, &ctrl->conn);
 }
 
+static uint8_t *put_meet(uint8_t *p, const struct sv_ctrl *ctrl)
+{
+	p = sv_put32(put_hello(p, ctrl), ctrl->dest_qp_num & QPN_MASK);
+	return sv_put32(p, (ctrl->sq_psn & QPN_MASK) |
+		     (ctrl->sq_psn_known ? MEET_PSN_KNOWN : 0));
+}
+
 static int get_hello(struct sv_ctrl *ctrl, const uint8_t *p)
 {
 	uint16_t name_len = sv_get16(p + 2);
@@ -216,6 +227,16 @@ static int get_hello(struct sv_ctrl *ctrl, const uint8_t *p)
 	return 0;
 }
 
+static int get_meet(struct sv_ctrl *ctrl, const uint8_t *p)
+{
+	uint32_t psn = sv_get32(p + HELLO_LEN + 4);
+
+	ctrl->dest_qp_num = sv_get32(p + HELLO_LEN) & QPN_MASK;
+	ctrl->sq_psn = psn & QPN_MASK;
+	ctrl->sq_psn_known = psn & MEET_PSN_KNOWN;
+	return get_hello(ctrl, p);
+}
+
 int sv_ctrl_encode(const struct sv_ctrl *ctrl, uint32_t msn, void *buf,
 		   size_t size)
 {
@@ -234,6 +255,8 @@ int sv_ctrl_encode(const struct sv_ctrl *ctrl, uint32_t msn, void *buf,
 	p += sv_ddp_encode(p, &ddp);
 	if (ctrl->type == SV_CTRL_HELLO)
 		p = put_hello(p, ctrl);
+	else if (ctrl->type == SV_CTRL_MEET)
+		p = put_meet(p, ctrl);
 	else if (ctrl->type == SV_CTRL_ACCEPT)
 		p = put_conn(p, &ctrl->conn);
 	sv_fpdu_put_tail(p, sv_ddp_ulpdu_len(&ddp), false, 0);
@@ -253,7 +276,7 @@ int sv_ctrl_decode(struct sv_ctrl *ctrl, uint32_t msn, const void *buf,
 		return ret;
 	if (ddp.op != SV_RDMAP_CTRL || ddp.msn != msn)
 		return -EPROTO;
-	if (ddp.ulp < SV_CTRL_HELLO || ddp.ulp > SV_CTRL_DREP)
+	if (ddp.ulp < SV_CTRL_HELLO || ddp.ulp > SV_CTRL_MEET)
 		return -EPROTONOSUPPORT;
 	if (ddp.payload_len != ctrl_payload_len(ddp.ulp))
 		return -EPROTO;
@@ -263,12 +286,12 @@ int sv_ctrl_decode(struct sv_ctrl *ctrl, uint32_t msn, const void *buf,
 	memset(ctrl, 0, sizeof(*ctrl));
 	ctrl->type = (enum sv_ctrl_type)ddp.ulp;
 	p += SV_CTRL_HDR_LEN;
-	if (ctrl->type == SV_CTRL_HELLO) {
+	ret = 0;
+	if (ctrl->type == SV_CTRL_HELLO)
 		ret = get_hello(ctrl, p);
-		if (ret)
-			return ret;
-	} else if (ctrl->type == SV_CTRL_ACCEPT) {
+	else if (ctrl->type == SV_CTRL_MEET)
+		ret = get_meet(ctrl, p);
+	else if (ctrl->type == SV_CTRL_ACCEPT)
 		get_conn(&ctrl->conn, p);
-	}
-	return (int)sv_fpdu_size(sv_ddp_ulpdu_len(&ddp));
+	return ret ? ret : (int)sv_fpdu_size(sv_ddp_ulpdu_len(&ddp));
 }

@@ -78,6 +78,13 @@ int sv_mpa_decode(struct sv_mpa *mpa, bool reply, const void *buf, size_t len);
  *   ··· hand-over on the UNIX socket (sv_handover.c) ···
  *   READY                      ───────────►  (ESTABLISHED)
  *   DREQ                       ◄──────────►  DREP
+ *
+ * Between two QPs that are connected by ibv_modify_qp (sv_rdv.c) the initiator
+ * says MEET where it would say HELLO, so that no listener takes one for the
+ * other, and the connection ends after READY:
+ *
+ *   MEET   host, token, QPNs,  ───────────►  (is this whom its QP expects?)
+ *          PSNs                ◄───────────  MPA reply, ACCEPT; or a rejection
  */
 enum sv_ctrl_type {
 	SV_CTRL_HELLO = 1,
@@ -85,6 +92,7 @@ enum sv_ctrl_type {
 	SV_CTRL_READY = 3,
 	SV_CTRL_DREQ = 4,
 	SV_CTRL_DREP = 5,
+	SV_CTRL_MEET = 6,
 
 	/* Of the link, once it runs: two words, sv_ctrl_link_encode() of
 	 * sv_iwarp.h. sv_ctrl_decode() knows them not. */
@@ -121,14 +129,18 @@ struct sv_ctrl_conn {
 
 struct sv_ctrl {
 	enum sv_ctrl_type type;
-	/* HELLO only. */
+	/* HELLO and MEET. */
 	uint16_t version;
 	uint8_t host_id[SV_HOST_ID_LEN];	/* one boot of one machine */
 	uint64_t netns;
 	uint8_t token[SV_TOKEN_LEN];
 	char unix_name[SV_UNIX_NAME_MAX + 1];	/* without the leading zero */
-	/* HELLO of the initiator, and ACCEPT. */
+	/* HELLO of the initiator, MEET, and ACCEPT. */
 	struct sv_ctrl_conn conn;
+	/* MEET only. */
+	uint32_t dest_qp_num;
+	uint32_t sq_psn;
+	bool sq_psn_known;	/* the initiator's QP is in RTS */
 };
 
 /* Returns the length of the message or -EMSGSIZE. */

@@ -228,6 +228,7 @@ int sv_destroy_qp(struct ibv_qp *ibqp)
 	sv_qp_set_state(qp, IBV_QPS_RESET);
 	link = sv_qp_take_link(qp);
 	sv_lock_drop(&qp->lock);
+	sv_rdv_cancel(qp);
 	sv_qp_drop_link(qp, link);
 	sv_cq_purge(qp->scq, qp);
 	if (qp->rcq != qp->scq)

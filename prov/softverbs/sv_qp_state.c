@@ -268,11 +268,25 @@ static void to_error(struct sv_qp *qp)
 	sv_qp_error(qp, -1);
 }
 
+/* A QP that nobody will ever find is of no use. */
+static int begin_rdv(struct sv_qp *qp)
+{
+	int err = sv_rdv_begin(qp);
+
+	if (!err)
+		return 0;
+	sv_lock_take(&qp->lock);
+	to_error(qp);
+	sv_lock_drop(&qp->lock);
+	return err;
+}
+
 int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct sv_qp *qp = sv_qp(ibqp);
 	struct sv_link *old = NULL;
 	enum ibv_qp_state to;
+	bool lonely;
 
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
@@ -298,9 +312,12 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		if (qp->link)
 			qp->link->ops->progress(qp->link);
 	}
+	lonely = !qp->link;
 	sv_lock_drop(&qp->lock);
+	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
+		sv_rdv_cancel(qp);
 	sv_qp_drop_link(qp, old);
-	return 0;
+	return to == IBV_QPS_RTR && lonely ? begin_rdv(qp) : 0;
 }
 
 int sv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,

@@ -113,7 +113,7 @@ static struct qp_port *port_of(uint32_t qpn)
 	unsigned int i;
 
 	for (i = 0; i < port_cnt; i++)
-		if (ports[i].port == qpn >> INDEX_BITS)
+		if (ports[i].port == sv_qpn_port(qpn))
 			return &ports[i];
 	return NULL;
 }

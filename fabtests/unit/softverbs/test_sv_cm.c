@@ -165,10 +165,10 @@ Test(sv_cm, private_data_too_long)
 	cr_assert_eq(errno, EINVAL);
 	/* No such QP. */
 	param.private_data_len = 196;
-	param.qp_num ^= 1;
+	param.qp_num ^= 0x40;
 	cr_assert_eq(sv_cm_accept(passive.id, &param), -1);
 	cr_assert_eq(errno, EINVAL);
-	param.qp_num ^= 1;
+	param.qp_num ^= 0x40;
 	cr_assert_eq(sv_cm_accept(passive.id, &param), 0);
 	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_CONNECT_RESPONSE),
 		     0);

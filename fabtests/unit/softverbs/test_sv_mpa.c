@@ -281,13 +281,41 @@ Test(sv_ctrl, every_type)
 	struct sv_ctrl out;
 	int len;
 
-	for (in.type = SV_CTRL_HELLO; in.type <= SV_CTRL_DREP; in.type++) {
+	for (in.type = SV_CTRL_HELLO; in.type <= SV_CTRL_MEET; in.type++) {
 		len = sv_ctrl_encode(&in, 1, buf, sizeof(buf));
 		cr_assert_gt(len, 0);
 		cr_assert_eq(decode_ctrl(&out, 1, buf, len), len);
 		cr_assert_eq(out.type, in.type);
-		cr_assert_eq(out.conn.qp_num, in.type <= SV_CTRL_ACCEPT ?
-			     hello.conn.qp_num : 0);
+		cr_assert_eq(out.conn.qp_num, in.type <= SV_CTRL_ACCEPT ||
+			     in.type == SV_CTRL_MEET ? hello.conn.qp_num : 0);
+	}
+}
+
+Test(sv_ctrl, meet_round_trip)
+{
+	uint8_t buf[SV_CTRL_MAX];
+	struct sv_ctrl in = hello;
+	struct sv_ctrl out;
+	int known;
+	int len;
+	int i;
+
+	in.type = SV_CTRL_MEET;
+	in.dest_qp_num = 0xfedcba;
+	in.sq_psn = 0xffffff;
+	for (known = 0; known < 2; known++) {
+		in.sq_psn_known = known;
+		len = sv_ctrl_encode(&in, 2, buf, sizeof(buf));
+		cr_assert_gt(len, 0);
+		for (i = 0; i < len; i++)
+			cr_assert_eq(decode_ctrl(&out, 2, buf, i), 0);
+		cr_assert_eq(decode_ctrl(&out, 2, buf, len), len);
+		cr_assert_eq(out.dest_qp_num, 0xfedcba);
+		cr_assert_eq(out.sq_psn, 0xffffff);
+		cr_assert_eq(out.sq_psn_known, known);
+		cr_assert_eq(out.conn.psn, hello.conn.psn);
+		cr_assert_str_eq(out.unix_name, hello.unix_name);
+		cr_assert_eq(sv_ctrl_encode(&in, 2, buf, len - 1), -EMSGSIZE);
 	}
 }
 
@@ -323,7 +351,7 @@ Test(sv_ctrl, malformed)
 		{ "DDP version", 2, 0x42, -EPROTO },
 		{ "opcode", 3, 0x43, -EPROTO },
 		{ "type 0", 7, 0, -EPROTONOSUPPORT },
-		{ "type 6", 7, 6, -EPROTONOSUPPORT },
+		{ "type 7", 7, 7, -EPROTONOSUPPORT },
 		{ "queue", 11, 0, -EPROTO },
 		{ "number", 15, 2, -EPROTO },
 		{ "offset", 19, 1, -EPROTO },
