@@ -137,6 +137,8 @@ bool is_filled(const void *buf, size_t len, uint32_t seed);
  * fabric.c: the short forms SETUP, LISTEN, CONNECT, PAIR and drain.
  */
 
+struct end;
+
 /* How an end is to be made; zero means the default. */
 struct setup {
 	uint64_t caps;		/* FI_MSG | FI_RMA */
@@ -155,6 +157,9 @@ struct setup {
 	uint64_t tx_bind;	/* FI_SELECTIVE_COMPLETION */
 	uint64_t rx_bind;
 	uint64_t tx_op_flags;
+	bool no_cq;		/* no completion queue is bound */
+	/* Binds what else there is to an endpoint before it is enabled. */
+	void (*bind)(struct end *e);
 };
 
 /* FI_NOTIFY is 0, so an error needs a number of its own. */

@@ -199,11 +199,8 @@ uint16_t listen_port(const struct end *e)
 	return ntohs(((struct sockaddr_in *)&addr)->sin_port);
 }
 
-void make_ep(struct end *e, struct fi_info *info)
+static void bind_cqs(struct end *e)
 {
-	ASSERT(!e->ep);
-	ASSERT_OK(fi_endpoint(e->domain, info, &e->ep, e));
-	ASSERT_OK(fi_ep_bind(e->ep, &e->evq->eq->fid, 0));
 	if (e->how.tx_bind || e->how.rx_bind || e->how.two_cqs) {
 		ASSERT_OK(fi_ep_bind(e->ep, &e->tx_cq->fid,
 				     FI_TRANSMIT | e->how.tx_bind));
@@ -213,6 +210,17 @@ void make_ep(struct end *e, struct fi_info *info)
 		ASSERT_OK(fi_ep_bind(e->ep, &e->cq->fid,
 				     FI_TRANSMIT | FI_RECV));
 	}
+}
+
+void make_ep(struct end *e, struct fi_info *info)
+{
+	ASSERT(!e->ep);
+	ASSERT_OK(fi_endpoint(e->domain, info, &e->ep, e));
+	ASSERT_OK(fi_ep_bind(e->ep, &e->evq->eq->fid, 0));
+	if (!e->how.no_cq)
+		bind_cqs(e);
+	if (e->how.bind)
+		e->how.bind(e);
 	ASSERT_OK(fi_enable(e->ep));
 }
 

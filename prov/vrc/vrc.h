@@ -11,6 +11,7 @@
  * Lock order, outermost first:
  *
  *	ep->tx_lock, ep->rx_lock	posting; never both
+ *	cntr->lock			a counter's queues; see vrc_cntr.c
  *	pep->lock			a passive endpoint's address and ids
  *	cq->lock			reading completions, draining an endpoint
  *	eq->lock			connection events and endpoint states
@@ -161,6 +162,7 @@ struct vrc_cq {
 	struct fid_cq fid;
 	struct ibv_cq *cq;
 	bool thread_safe;
+	bool nobody_reads; /* of an endpoint that has counters only */
 	/* Guards all that follows but ref; taken only if thread_safe, or by
 	 * those that are not the application's reader. */
 	struct lock lock;
@@ -306,6 +308,7 @@ static inline struct vrc_addr *vrc_addr_end(const struct vrc_dev *dev)
 
 /* vrc_util.c */
 uint64_t vrc_now_ms(void);
+uint64_t vrc_now_us(void);
 socklen_t vrc_sockaddr_len(const struct sockaddr *sa);
 /* AF_INET and AF_INET6 only; false if the families differ. Ports ignored. */
 bool vrc_sockaddr_same_ip(const struct sockaddr *a, const struct sockaddr *b);
@@ -520,7 +523,8 @@ int vrc_cq_reserve(struct vrc_cq *cq, int cnt) __must_check;
 void vrc_cq_unreserve(struct vrc_cq *cq, int cnt);
 /* Wakes those who wait on cq; never blocks. */
 void vrc_cq_wake(struct vrc_cq *cq);
-
+/* The next completion makes an event on cq's channel, if it has one. */
+int vrc_cq_arm(struct vrc_cq *cq) __must_check;
 
 /* vrc_cq_read.c */
 extern const struct fi_ops_cq vrc_cq_ops_context;
@@ -535,6 +539,11 @@ uint64_t vrc_op_flags(unsigned int op);
 /* What one work completion means; false if the application sees nothing of it.
  * Retires the record and all before it. Caller holds the CQ's lock. */
 bool vrc_cq_resolve(const struct ibv_wc *wc, struct vrc_comp *comp);
+/* For who asks a counter: takes what the device has, so that it is counted,
+ * and keeps what the application is to read. */
+void vrc_cq_count(struct vrc_cq *cq);
+/* One that is kept as it is has been taken. Caller holds the CQ's lock. */
+void vrc_cq_count_raw(const struct ibv_wc *wc);
 
 /* vrc_drain.c */
 /* fi_close: every posted operation is turned into a completion that does not
@@ -549,6 +558,29 @@ void vrc_cq_expire(struct vrc_cq *cq);
 void vrc_cq_reap(struct vrc_cq *cq);
 /* The same, unless somebody holds cq->lock; may be called with eq->lock held. */
 void vrc_cq_try_reap(struct vrc_cq *cq);
+/* The same; caller holds the lock if there is one. Returns how many there were,
+ * or -FI_ENOMEM. */
+int vrc_cq_keep(struct vrc_cq *cq);
+
+/* vrc_cntr.c */
+int vrc_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
+		  struct fid_cntr **cntr, void *context);
+int vrc_cntr_trywait(struct fid *fid);
+/* fi_ep_bind; and when the endpoint closes. */
+int vrc_cntr_bind(struct vrc_ep *ep, struct fid *fid, uint64_t flags);
+void vrc_cntr_unbind(struct vrc_ep *ep);
+/* fi_enable, when the completion queues are known; and its reverse. */
+int vrc_cntr_enable(struct vrc_ep *ep) __must_check;
+void vrc_cntr_disable(struct vrc_ep *ep);
+/* Whether that side's work requests are counted. */
+bool vrc_cntr_tx(const struct vrc_ep *ep);
+bool vrc_cntr_rx(const struct vrc_ep *ep);
+/* The completion of req, and so of all before next, has been taken. Does no
+ * harm the second time. Caller holds the lock of the completion queue. */
+void vrc_cntr_count(struct vrc_ring *ring, const struct ibv_wc *wc,
+		    struct vrc_req *req, uint32_t next);
+/* Record number i failed without a completion. */
+void vrc_cntr_cancel(struct vrc_ring *ring, struct vrc_req *req, uint32_t i);
 
 /* vrc_nosys.c: one function per signature that libfabric may call. */
 extern const struct fi_ops_tagged vrc_nosys_tagged;

@@ -172,6 +172,22 @@ out:
 	return ret;
 }
 
+int vrc_cq_arm(struct vrc_cq *cq)
+{
+	int ret = 0;
+
+	if (!cq->channel)
+		return 0;
+	if (cq->thread_safe)
+		lock_take(&cq->lock);
+	channel_drain(cq);
+	if (ibv_req_notify_cq(cq->cq, 0))
+		ret = -FI_EIO;
+	if (cq->thread_safe)
+		lock_drop(&cq->lock);
+	return ret;
+}
+
 int vrc_cq_trywait(struct vrc_cq *cq)
 {
 	bool signalled;

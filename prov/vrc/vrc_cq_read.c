@@ -117,7 +117,7 @@ static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
 {
 	struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
 	struct vrc_ep *ep = req->ep;
-	struct vrc_ring *ring = req->op == VRC_OP_RECV ? &ep->rx : &ep->tx;
+	struct vrc_ring *ring = vrc_req_ring(req);
 	uint32_t tail = atomic_load_explicit(&ring->tail,
 					     memory_order_relaxed);
 	uint32_t behind = (req->slot - tail) & ring->mask;
@@ -155,6 +155,8 @@ static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
 		comp->data = ntohl(wc->imm_data);
 	}
 retire:
+	if (unlikely(ring->counted_on))
+		vrc_cntr_count(ring, wc, req, next);
 	if (unlikely(ring->unordered))
 		next = tail_behind_done(ring, req, tail, next);
 	if (unlikely(ring->mrs))
@@ -223,6 +225,56 @@ static __hot_inline bool next_visible(struct vrc_cq *cq, struct vrc_comp *comp,
 			return false;
 		*drained = cq->wc_cnt < VRC_CQ_BATCH;
 	}
+}
+
+/* Counts a completion that stays in wc[] for the application. */
+void vrc_cq_count_raw(const struct ibv_wc *wc)
+{
+	struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
+	struct vrc_ring *ring = vrc_req_ring(req);
+	uint32_t tail = atomic_load(&ring->tail);
+
+	if (req->op != VRC_OP_CREDIT && ring->counted_on)
+		vrc_cntr_count(ring, wc, req,
+			       tail + ((req->slot - tail) & ring->mask) + 1);
+}
+
+/* Whether there is nothing to read of this one, and nobody to read it. */
+static bool is_silent(const struct vrc_cq *cq, const struct ibv_wc *wc)
+{
+	const struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
+
+	return cq->nobody_reads || (wc->status == IBV_WC_SUCCESS &&
+				    !(req->flags & VRC_REQ_VISIBLE));
+}
+
+void vrc_cq_count(struct vrc_cq *cq)
+{
+	struct vrc_comp comp;
+	bool news = false;
+
+	if (cq->thread_safe)
+		lock_take(&cq->lock);
+	/* Without a copy, as long as nothing is in front of it. */
+	while (list_empty(&cq->soft)) {
+		while (cq->wc_head < cq->wc_cnt &&
+		       is_silent(cq, &cq->wc[cq->wc_head]))
+			resolve(&cq->wc[cq->wc_head++], &comp);
+		if (cq->wc_head < cq->wc_cnt || !refill(cq))
+			break;
+		for (int i = 0; i < cq->wc_cnt; i++)
+			vrc_cq_count_raw(&cq->wc[i]);
+		news = true;
+	}
+	if (!list_empty(&cq->soft) || cq->wc_head < cq->wc_cnt)
+		news |= vrc_cq_keep(cq) > 0;
+	if (atomic_load_explicit(&cq->broken_cnt, memory_order_relaxed))
+		vrc_cq_expire(cq);
+	/* Its event may have been taken by who waits for a counter. */
+	if (news && !list_empty(&cq->soft))
+		vrc_cq_wake(cq);
+	if (cq->thread_safe)
+		lock_drop(&cq->lock);
 }
 
 static __hot_inline void entry_fill(void *buf, size_t i,

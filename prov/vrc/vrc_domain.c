@@ -43,12 +43,6 @@ static int scalable_ep(struct fid_domain *domain, struct fi_info *info,
 	return -FI_ENOSYS;
 }
 
-static int cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
-		     struct fid_cntr **cntr, void *context)
-{
-	return -FI_ENOSYS;
-}
-
 static int poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
 		     struct fid_poll **pollset)
 {
@@ -105,7 +99,7 @@ static const struct fi_ops_domain domain_ops = {
 	.cq_open = vrc_cq_open,
 	.endpoint = vrc_ep_open,
 	.scalable_ep = scalable_ep,
-	.cntr_open = cntr_open,
+	.cntr_open = vrc_cntr_open,
 	.poll_open = poll_open,
 	.stx_ctx = stx_ctx,
 	.srx_ctx = srx_ctx,

@@ -58,6 +58,7 @@ static int soft_add(struct vrc_cq *cq, const struct vrc_ep *ep,
 		return -FI_ENOMEM;
 	soft->raw = true;
 	soft->wc = *wc;
+	vrc_cq_count_raw(wc);
 	if (wc_is_of(wc, ep) && !soften(soft)) {
 		free(soft);
 		return 0;
@@ -70,10 +71,12 @@ static int soft_add(struct vrc_cq *cq, const struct vrc_ep *ep,
  * Takes everything that the device has, in order. Those of endpoints other than
  * ep are kept as they are: they are at most what cq_reserve has counted, because
  * nothing of them is retired here. When memory runs out, what was polled stays
- * in wc[] and the caller may come again. Caller holds cq->lock.
+ * in wc[] and the caller may come again. Returns how many there were. Caller
+ * holds cq->lock.
  */
 static int take_polled(struct vrc_cq *cq, const struct vrc_ep *ep)
 {
+	int taken = 0;
 	int ret;
 	int cnt;
 
@@ -83,12 +86,18 @@ static int take_polled(struct vrc_cq *cq, const struct vrc_ep *ep)
 			if (ret)
 				return ret;
 			cq->wc_head++;
+			taken++;
 		}
 		cnt = ibv_poll_cq(cq->cq, VRC_CQ_BATCH, cq->wc);
 		cq->wc_head = 0;
 		cq->wc_cnt = cnt > 0 ? cnt : 0;
 	} while (cnt > 0);
-	return 0;
+	return taken;
+}
+
+int vrc_cq_keep(struct vrc_cq *cq)
+{
+	return take_polled(cq, NULL);
 }
 
 static int take_all(struct vrc_cq *cq, const struct vrc_ep *ep)
@@ -99,7 +108,7 @@ static int take_all(struct vrc_cq *cq, const struct vrc_ep *ep)
 	soft_resolve(cq, ep);
 	ret = take_polled(cq, ep);
 	lock_drop(&cq->lock);
-	return ret;
+	return ret < 0 ? ret : 0;
 }
 
 /* Short of memory it takes less, and is called again. */
@@ -167,6 +176,8 @@ static int ring_cancel(struct vrc_cq *cq, struct vrc_ep *ep,
 			};
 			list_add_tail(&cq->soft, &soft->node);
 		}
+		if (ring->counted_on)
+			vrc_cntr_cancel(ring, req, i);
 		req->flags = VRC_REQ_CANCELLED;
 		if (ring->mrs)
 			vrc_local_release(ep, ring, i, i + 1);

@@ -14,6 +14,8 @@ static void refs_drop(struct vrc_ep *ep)
 		atomic_fetch_sub(&ep->tx_cq->ref, 1);
 	if (ep->rx_cq)
 		atomic_fetch_sub(&ep->rx_cq->ref, 1);
+	if (ep->own_cq)
+		fi_close(&ep->own_cq->fid.fid);
 	if (ep->eq)
 		atomic_fetch_sub(&ep->eq->ref, 1);
 	atomic_fetch_sub(&ep->domain->ref, 1);
@@ -44,7 +46,9 @@ static int ep_close(struct fid *fid)
 		vrc_qp_destroy(ep);
 		vrc_cq_unreserve(ep->tx_cq, tx_entries(ep));
 		vrc_cq_unreserve(ep->rx_cq, rx_entries(ep));
+		vrc_cntr_disable(ep);
 	}
+	vrc_cntr_unbind(ep);
 	refs_drop(ep);
 	lock_fini(&ep->tx_lock);
 	lock_fini(&ep->rx_lock);
@@ -123,6 +127,8 @@ static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 	case FI_CLASS_CQ:
 		return bind_cq(ep, container_of(bfid, struct vrc_cq, fid.fid),
 			       flags);
+	case FI_CLASS_CNTR:
+		return vrc_cntr_bind(ep, bfid, flags);
 	default:
 		vrc_warn(EP_CTRL, "ep %p: cannot be bound to a fid of class "
 			 "%zu\n", (void *)ep, bfid->fclass);
@@ -137,6 +143,63 @@ static void cq_attach(struct vrc_cq *cq, struct list *eps, struct list *node)
 	lock_drop(&cq->lock);
 }
 
+/* Completions have to go somewhere, even if they are only counted. */
+static int own_cq_open(struct vrc_ep *ep)
+{
+	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_FD };
+	struct fid_cq *cq;
+	int ret;
+
+	if ((ep->tx_cq || !vrc_cntr_tx(ep)) && (ep->rx_cq || !vrc_cntr_rx(ep)))
+		return 0;
+	if (!ep->own_cq) {
+		ret = vrc_cq_open(&ep->domain->fid, &attr, &cq, NULL);
+		if (ret)
+			return ret;
+		ep->own_cq = vrc_cq(cq);
+		ep->own_cq->nobody_reads = true;
+	}
+	if (!ep->tx_cq && vrc_cntr_tx(ep)) {
+		ep->tx_cq = ep->own_cq;
+		atomic_fetch_add(&ep->own_cq->ref, 1);
+	}
+	if (!ep->rx_cq && vrc_cntr_rx(ep)) {
+		ep->rx_cq = ep->own_cq;
+		atomic_fetch_add(&ep->own_cq->ref, 1);
+	}
+	return 0;
+}
+
+static int sides_enable(struct vrc_ep *ep)
+{
+	int ret;
+
+	ret = vrc_cq_reserve(ep->tx_cq, tx_entries(ep));
+	if (ret)
+		return ret;
+	ret = vrc_cq_reserve(ep->rx_cq, rx_entries(ep));
+	if (ret)
+		goto err_unreserve_tx;
+	ret = vrc_cntr_enable(ep);
+	if (ret)
+		goto err_unreserve_rx;
+	ret = vrc_qp_create(ep);
+	if (ret)
+		goto err_disable_cntr;
+	cq_attach(ep->tx_cq, &ep->tx_cq->tx_eps, &ep->tx_node);
+	cq_attach(ep->rx_cq, &ep->rx_cq->rx_eps, &ep->rx_node);
+	atomic_store_explicit(&ep->state, VRC_EP_ENABLED, memory_order_release);
+	return 0;
+
+err_disable_cntr:
+	vrc_cntr_disable(ep);
+err_unreserve_rx:
+	vrc_cq_unreserve(ep->rx_cq, rx_entries(ep));
+err_unreserve_tx:
+	vrc_cq_unreserve(ep->tx_cq, tx_entries(ep));
+	return ret;
+}
+
 static int ep_enable(struct vrc_ep *ep)
 {
 	int ret;
@@ -148,34 +211,19 @@ static int ep_enable(struct vrc_ep *ep)
 			 (void *)ep);
 		return -FI_ENOEQ;
 	}
+	ret = own_cq_open(ep);
+	if (ret)
+		return ret;
 	if (!ep->tx_cq || !ep->rx_cq) {
 		vrc_warn(EP_CTRL, "ep %p: enabled without a completion queue "
-			 "for %s\n", (void *)ep,
+			 "or counter for %s\n", (void *)ep,
 			 ep->tx_cq ? "FI_RECV" : "FI_TRANSMIT");
 		return -FI_ENOCQ;
 	}
 	ret = vrc_cm_enable(ep);
 	if (ret)
 		return ret;
-	ret = vrc_cq_reserve(ep->tx_cq, tx_entries(ep));
-	if (ret)
-		return ret;
-	ret = vrc_cq_reserve(ep->rx_cq, rx_entries(ep));
-	if (ret)
-		goto err_unreserve_tx;
-	ret = vrc_qp_create(ep);
-	if (ret)
-		goto err_unreserve_rx;
-	cq_attach(ep->tx_cq, &ep->tx_cq->tx_eps, &ep->tx_node);
-	cq_attach(ep->rx_cq, &ep->rx_cq->rx_eps, &ep->rx_node);
-	atomic_store_explicit(&ep->state, VRC_EP_ENABLED, memory_order_release);
-	return 0;
-
-err_unreserve_rx:
-	vrc_cq_unreserve(ep->rx_cq, rx_entries(ep));
-err_unreserve_tx:
-	vrc_cq_unreserve(ep->tx_cq, tx_entries(ep));
-	return ret;
+	return sides_enable(ep);
 }
 
 static int ep_control(struct fid *fid, int command, void *arg)

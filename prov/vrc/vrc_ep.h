@@ -27,6 +27,7 @@ union vrc_sockaddr {
 	struct sockaddr_storage storage;
 };
 
+struct vrc_cntr;
 struct vrc_connreq;
 struct vrc_credit;
 struct vrc_cq;
@@ -53,6 +54,8 @@ enum vrc_req_flags {
 	VRC_REQ_PART = 1 << 2,
 	/* Completed from the ledger; what the device says of it is late. */
 	VRC_REQ_CANCELLED = 1 << 3,
+	/* In an unordered ring: a counter has it. */
+	VRC_REQ_COUNTED = 1 << 4,
 };
 
 /*
@@ -85,6 +88,9 @@ struct vrc_ring {
 	struct ibv_mr **mrs; /* VRC_IOV_LIMIT a record; see vrc_local.c, or NULL */
 	uint32_t last_signal; /* head of the last signalled one */
 	bool unordered;
+	bool signal_all; /* unordered, or counted */
+	bool counted_on; /* counters are bound; see vrc_cntr.c */
+	uint32_t counted; /* records before it are; guarded as tail is */
 	/* Written by posting only, after the device has the work request: the
 	 * completion of a record may be read before head is past it. Read by
 	 * others when a queue pair broke. */
@@ -139,6 +145,17 @@ enum vrc_gate {
 	VRC_GATE_FIRST = 1 << 1,   /* the peer must speak first */
 };
 
+enum vrc_cntr_kind {
+	VRC_CNTR_SEND,
+	VRC_CNTR_RECV,
+	VRC_CNTR_READ,
+	VRC_CNTR_WRITE,
+	/* Nothing is seen of a read, nor of a write without data. */
+	VRC_CNTR_REMOTE_READ,
+	VRC_CNTR_REMOTE_WRITE,
+	VRC_CNTR_CNT,
+};
+
 struct vrc_ep {
 	struct fid_ep fid;
 	struct ibv_qp *qp;
@@ -177,6 +194,8 @@ struct vrc_ep {
 	struct vrc_eq *eq;
 	struct vrc_cq *tx_cq;
 	struct vrc_cq *rx_cq;
+	struct vrc_cq *own_cq; /* of a side that has counters only; or NULL */
+	struct vrc_cntr *cntr[VRC_CNTR_CNT];
 	struct fi_info *info;
 	struct ibv_mr *bounce_mr;
 	struct vrc_cm cm;
@@ -187,5 +206,10 @@ struct vrc_ep {
 	bool tx_settled;	/* past the deadline; guarded as tx_node is */
 	bool rx_settled;
 };
+
+static inline struct vrc_ring *vrc_req_ring(const struct vrc_req *req)
+{
+	return req->op == VRC_OP_RECV ? &req->ep->rx : &req->ep->tx;
+}
 
 #endif

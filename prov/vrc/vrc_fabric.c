@@ -40,6 +40,9 @@ static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 			ret = vrc_cq_trywait(container_of(
 				fids[i], struct vrc_cq, fid.fid));
 			break;
+		case FI_CLASS_CNTR:
+			ret = vrc_cntr_trywait(fids[i]);
+			break;
 		default:
 			vrc_warn(FABRIC, "fi_trywait: a fid of class %zu has "
 				 "no wait object\n", fids[i]->fclass);

@@ -115,6 +115,7 @@ static void limits_domain(struct fi_domain_attr *attr,
 	attr->mr_key_size = sizeof(uint32_t);
 	attr->cq_data_size = dev->is_iwarp ? 0 : sizeof(uint32_t);
 	attr->cq_cnt = positive(dev->attr.max_cq);
+	attr->cntr_cnt = attr->cq_cnt; /* memory is their limit */
 	attr->ep_cnt = positive(dev->attr.max_qp);
 	attr->tx_ctx_cnt = attr->ep_cnt;
 	attr->rx_ctx_cnt = attr->ep_cnt;

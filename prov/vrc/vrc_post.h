@@ -188,7 +188,8 @@ static __hot_inline int vrc_tx_build(struct vrc_ep *ep, struct vrc_req *req,
 	if ((tx->flags & FI_FENCE) &&
 	    !(tx->op == VRC_OP_READ && ep->tx.unordered))
 		wr->send_flags |= IBV_SEND_FENCE;
-	if (tx->visible || vrc_ring_signal_due(&ep->tx) || ep->tx.unordered)
+	if (tx->visible || vrc_ring_signal_due(&ep->tx) ||
+	    ep->tx.signal_all)
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	return 0;
 }

@@ -148,6 +148,9 @@ int vrc_qp_create(struct vrc_ep *ep)
 	if (ret)
 		goto err_destroy;
 	ep->tx.unordered = ep->domain->dev->is_iwarp;
+	ep->tx.counted_on = vrc_cntr_tx(ep);
+	ep->tx.signal_all = ep->tx.unordered || ep->tx.counted_on;
+	ep->rx.counted_on = vrc_cntr_rx(ep);
 	ret = ring_init(&ep->rx, ep, ep->info->rx_attr->size);
 	if (ret)
 		goto err_destroy;

@@ -18,6 +18,14 @@ uint64_t vrc_now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
+uint64_t vrc_now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
+}
+
 static const struct sockaddr_in *in4(const struct sockaddr *sa)
 {
 	return (const struct sockaddr_in *)(const void *)sa;

@@ -75,7 +75,7 @@ CLEAN_TEST(getinfo, no_hints)
 	cr_assert_eq(info->tx_attr->op_flags, 0);
 	cr_assert_eq(info->ep_attr->max_msg_size, 1u << 30);
 	cr_assert_eq(info->domain_attr->ep_cnt, 1000);
-	cr_assert_eq(info->domain_attr->cntr_cnt, 0);
+	cr_assert_eq(info->domain_attr->cntr_cnt, info->domain_attr->cq_cnt);
 	cr_assert_str_eq(info->domain_attr->name, "roce0");
 	cr_assert_str_eq(info->fabric_attr->name, "10.7.0.0/24");
 	cr_assert_null(info->fabric_attr->prov_name);
@@ -156,7 +156,7 @@ static const struct refusal refusals[] = {
 	REFUSAL(domain_attr, fi_domain_attr, ep_cnt, 1001, "1000"),
 	REFUSAL(domain_attr, fi_domain_attr, cq_cnt, 2001, "2000"),
 	REFUSAL(domain_attr, fi_domain_attr, mr_cnt, 3001, "3000"),
-	REFUSAL(domain_attr, fi_domain_attr, cntr_cnt, 1, "at most 0"),
+	REFUSAL(domain_attr, fi_domain_attr, cntr_cnt, 2001, "2000"),
 	REFUSAL(domain_attr, fi_domain_attr, mr_iov_limit, 2, "at most 1"),
 	REFUSAL(domain_attr, fi_domain_attr, max_ep_srx_ctx, 1, "at most 0"),
 	REFUSAL(domain_attr, fi_domain_attr, caps, FI_SHARED_AV,

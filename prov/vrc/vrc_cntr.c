@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Counters: how many operations of an endpoint have been carried out, and how
+ * many have failed.
+ *
+ * An endpoint that counts has all its work requests signalled. Each ring knows
+ * up to which record it has counted, so that it is the same whether a completion
+ * is seen because the application reads its queue, or because it asks a counter:
+ * that takes what the device has, and keeps what is the application's to read.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "vrc.h"
+
+enum {
+	SPIN_US = 50, /* before a wait sleeps */
+	NAP_US = 50,  /* where there is nothing to sleep on */
+	LOOK_MS = 100, /* what makes no event is seen within */
+};
+
+struct vrc_cntr {
+	struct fid_cntr fid;
+	struct vrc_domain *domain;
+	atomic_int ref;
+	enum fi_wait_obj wait_obj;
+	_Atomic uint64_t value;
+	_Atomic uint64_t errors;
+	atomic_int waiters; /* signal_fd wakes them */
+	int signal_fd;
+	int epoll_fd; /* signal_fd, and the channels of all queues; or -1 */
+	struct lock lock; /* guards what follows; before cq->lock */
+	struct list cqs; /* struct counted_cq */
+	bool can_sleep; /* every queue has a channel */
+	uint64_t value_seen; /* by fi_trywait */
+	uint64_t errors_seen;
+};
+
+/* A queue whose completions a counter waits for. */
+struct counted_cq {
+	struct list node;
+	struct vrc_cq *cq;
+	int refs; /* endpoints' sides */
+};
+
+static inline struct vrc_cntr *vrc_cntr(struct fid_cntr *fid)
+{
+	return container_of(fid, struct vrc_cntr, fid);
+}
+
+/* ---- counting ---- */
+
+static void wake(struct vrc_cntr *cntr)
+{
+	uint64_t one = 1;
+
+	/* Between this look and the waiter's to the value: both seq_cst. */
+	if (atomic_load(&cntr->waiters) &&
+	    write(cntr->signal_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		vrc_warn(CNTR, "counter %p: cannot be signalled: %s\n",
+			 (void *)cntr, fi_strerror(errno));
+}
+
+static void add(struct vrc_cntr *cntr, bool failed)
+{
+	if (!cntr)
+		return;
+	atomic_fetch_add(failed ? &cntr->errors : &cntr->value, 1);
+	wake(cntr);
+}
+
+static enum vrc_cntr_kind kind_of(const struct vrc_req *req, bool by_write)
+{
+	static const enum vrc_cntr_kind kinds[VRC_OP_CNT] = {
+		[VRC_OP_SEND] = VRC_CNTR_SEND,
+		[VRC_OP_RECV] = VRC_CNTR_RECV,
+		[VRC_OP_READ] = VRC_CNTR_READ,
+		[VRC_OP_WRITE] = VRC_CNTR_WRITE,
+	};
+
+	return by_write ? VRC_CNTR_REMOTE_WRITE : kinds[req->op];
+}
+
+/* The last part of an operation speaks for all. */
+static bool counts(const struct vrc_req *req)
+{
+	return !(req->flags & (VRC_REQ_PART | VRC_REQ_CANCELLED));
+}
+
+void vrc_cntr_count(struct vrc_ring *ring, const struct ibv_wc *wc,
+		    struct vrc_req *req, uint32_t next)
+{
+	bool failed = wc->status != IBV_WC_SUCCESS;
+	bool by_write = !failed && req->op == VRC_OP_RECV &&
+			wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+	struct vrc_req *r;
+
+	if (ring->unordered) {
+		if (counts(req) && !(req->flags & VRC_REQ_COUNTED))
+			add(req->ep->cntr[kind_of(req, false)], failed);
+		req->flags |= VRC_REQ_COUNTED;
+		return;
+	}
+	for (; (int32_t)(next - ring->counted) > 0; ring->counted++) {
+		r = &ring->req[ring->counted & ring->mask];
+		if (counts(r))
+			add(r->ep->cntr[kind_of(r, r == req && by_write)],
+			    r == req && failed);
+	}
+}
+
+void vrc_cntr_cancel(struct vrc_ring *ring, struct vrc_req *req, uint32_t i)
+{
+	if (ring->unordered ? req->flags & VRC_REQ_COUNTED :
+			      (int32_t)(ring->counted - i) > 0)
+		return;
+	if (counts(req))
+		add(req->ep->cntr[kind_of(req, false)], true);
+	if (!ring->unordered)
+		ring->counted = i + 1;
+}
+
+/* Caller holds cntr->lock. */
+static void progress(struct vrc_cntr *cntr)
+{
+	struct list *pos;
+
+	list_for_each(pos, &cntr->cqs)
+		vrc_cq_count(list_entry(pos, struct counted_cq, node)->cq);
+}
+
+static void progress_locked(struct vrc_cntr *cntr)
+{
+	lock_take(&cntr->lock);
+	progress(cntr);
+	lock_drop(&cntr->lock);
+}
+
+/* ---- the API ---- */
+
+static uint64_t cntr_read(struct fid_cntr *fid)
+{
+	struct vrc_cntr *cntr = vrc_cntr(fid);
+
+	progress_locked(cntr);
+	return atomic_load(&cntr->value);
+}
+
+static uint64_t cntr_readerr(struct fid_cntr *fid)
+{
+	struct vrc_cntr *cntr = vrc_cntr(fid);
+
+	progress_locked(cntr);
+	return atomic_load(&cntr->errors);
+}
+
+static int cntr_add(struct fid_cntr *fid, uint64_t value)
+{
+	atomic_fetch_add(&vrc_cntr(fid)->value, value);
+	wake(vrc_cntr(fid));
+	return 0;
+}
+
+static int cntr_adderr(struct fid_cntr *fid, uint64_t value)
+{
+	atomic_fetch_add(&vrc_cntr(fid)->errors, value);
+	wake(vrc_cntr(fid));
+	return 0;
+}
+
+static int cntr_set(struct fid_cntr *fid, uint64_t value)
+{
+	atomic_store(&vrc_cntr(fid)->value, value);
+	wake(vrc_cntr(fid));
+	return 0;
+}
+
+static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
+{
+	atomic_store(&vrc_cntr(fid)->errors, value);
+	wake(vrc_cntr(fid));
+	return 0;
+}
+
+/* So that what comes from now on makes the descriptor readable. */
+static int arm(struct vrc_cntr *cntr)
+{
+	struct list *pos;
+	uint64_t cnt;
+	int ret = 0;
+
+	lock_take(&cntr->lock);
+	/* Drained before the look at what it stood for. */
+	if (read(cntr->signal_fd, &cnt, sizeof(cnt)) < 0 && errno != EAGAIN)
+		ret = vrc_err(errno);
+	list_for_each(pos, &cntr->cqs)
+		if (!ret)
+			ret = vrc_cq_arm(
+				list_entry(pos, struct counted_cq, node)->cq);
+	progress(cntr);
+	lock_drop(&cntr->lock);
+	return ret;
+}
+
+struct wait {
+	uint64_t threshold;
+	uint64_t errors; /* when it began */
+	uint64_t deadline_us;
+	bool forever;
+};
+
+/* 0, an error that ends the wait, or -FI_EAGAIN. */
+static int reached(struct vrc_cntr *cntr, const struct wait *wait)
+{
+	if (atomic_load(&cntr->value) >= wait->threshold)
+		return 0;
+	if (atomic_load(&cntr->errors) != wait->errors)
+		return -FI_EAVAIL;
+	if (!wait->forever && vrc_now_us() >= wait->deadline_us)
+		return -FI_ETIMEDOUT;
+	return -FI_EAGAIN;
+}
+
+static int nap(struct vrc_cntr *cntr, const struct wait *wait)
+{
+	const struct timespec ts = { .tv_nsec = NAP_US * 1000 };
+	struct epoll_event event;
+	uint64_t now;
+	int ms = LOOK_MS;
+	int ret;
+
+	if (!cntr->can_sleep) {
+		nanosleep(&ts, NULL);
+		return 0;
+	}
+	ret = arm(cntr);
+	if (ret || reached(cntr, wait) != -FI_EAGAIN)
+		return ret;
+	now = vrc_now_us();
+	if (!wait->forever && now < wait->deadline_us &&
+	    wait->deadline_us - now < LOOK_MS * 1000)
+		ms = (int)((wait->deadline_us - now + 999) / 1000);
+	if (epoll_wait(cntr->epoll_fd, &event, 1, ms) < 0 && errno != EINTR)
+		return vrc_err(errno);
+	return 0;
+}
+
+static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
+{
+	struct vrc_cntr *cntr = vrc_cntr(fid);
+	uint64_t spin_until = vrc_now_us() + SPIN_US;
+	struct wait wait = {
+		.threshold = threshold,
+		.errors = atomic_load(&cntr->errors),
+		.deadline_us = vrc_now_us() +
+			       (uint64_t)(timeout > 0 ? timeout : 0) * 1000,
+		.forever = timeout < 0,
+	};
+	int ret;
+
+	atomic_fetch_add(&cntr->waiters, 1);
+	for (;;) {
+		progress_locked(cntr);
+		ret = reached(cntr, &wait);
+		if (ret != -FI_EAGAIN)
+			break;
+		if (vrc_now_us() < spin_until)
+			continue;
+		ret = nap(cntr, &wait);
+		if (ret)
+			break;
+	}
+	atomic_fetch_sub(&cntr->waiters, 1);
+	return ret;
+}
+
+int vrc_cntr_trywait(struct fid *fid)
+{
+	struct vrc_cntr *cntr = container_of(fid, struct vrc_cntr, fid.fid);
+	uint64_t value, errors;
+	bool news;
+	int ret;
+
+	if (cntr->wait_obj != FI_WAIT_FD || !cntr->can_sleep)
+		return -FI_EINVAL;
+	ret = arm(cntr);
+	if (ret)
+		return ret;
+	value = atomic_load(&cntr->value);
+	errors = atomic_load(&cntr->errors);
+	lock_take(&cntr->lock);
+	news = value != cntr->value_seen || errors != cntr->errors_seen;
+	cntr->value_seen = value;
+	cntr->errors_seen = errors;
+	lock_drop(&cntr->lock);
+	return news ? -FI_EAGAIN : 0;
+}
+
+static int cntr_control(struct fid *fid, int command, void *arg)
+{
+	struct vrc_cntr *cntr = container_of(fid, struct vrc_cntr, fid.fid);
+
+	if (command != FI_GETWAIT && command != FI_GETWAITOBJ)
+		return -FI_ENOSYS;
+	if (!arg)
+		return -FI_EINVAL;
+	if (command == FI_GETWAITOBJ) {
+		*(enum fi_wait_obj *)arg = cntr->wait_obj;
+		return 0;
+	}
+	if (cntr->wait_obj != FI_WAIT_FD)
+		return -FI_ENODATA;
+	*(int *)arg = cntr->epoll_fd;
+	return 0;
+}
+
+/* ---- binding ---- */
+
+int vrc_cntr_bind(struct vrc_ep *ep, struct fid *fid, uint64_t flags)
+{
+	static const uint64_t kinds[VRC_CNTR_CNT] = {
+		[VRC_CNTR_SEND] = FI_SEND,
+		[VRC_CNTR_RECV] = FI_RECV,
+		[VRC_CNTR_READ] = FI_READ,
+		[VRC_CNTR_WRITE] = FI_WRITE,
+		[VRC_CNTR_REMOTE_READ] = FI_REMOTE_READ,
+		[VRC_CNTR_REMOTE_WRITE] = FI_REMOTE_WRITE,
+	};
+	struct vrc_cntr *cntr = container_of(fid, struct vrc_cntr, fid.fid);
+	uint64_t known = 0;
+	int i;
+
+	for (i = 0; i < VRC_CNTR_CNT; i++)
+		known |= kinds[i];
+	if (!flags || flags & ~known) {
+		vrc_warn(EP_CTRL, "ep %p: counter bound with flags 0x%" PRIx64
+			 "; one or more of FI_SEND, FI_RECV, FI_READ, FI_WRITE, "
+			 "FI_REMOTE_READ and FI_REMOTE_WRITE are needed\n",
+			 (void *)ep, flags);
+		return -FI_EBADFLAGS;
+	}
+	if (cntr->domain != ep->domain) {
+		vrc_warn(EP_CTRL, "ep %p: counter of another domain\n",
+			 (void *)ep);
+		return -FI_EINVAL;
+	}
+	for (i = 0; i < VRC_CNTR_CNT; i++)
+		if (flags & kinds[i] && ep->cntr[i]) {
+			vrc_warn(EP_CTRL, "ep %p: already bound to a counter "
+				 "for flag 0x%" PRIx64 "\n", (void *)ep,
+				 kinds[i]);
+			return -FI_EINVAL;
+		}
+	for (i = 0; i < VRC_CNTR_CNT; i++)
+		if (flags & kinds[i]) {
+			ep->cntr[i] = cntr;
+			atomic_fetch_add(&cntr->ref, 1);
+		}
+	return 0;
+}
+
+void vrc_cntr_unbind(struct vrc_ep *ep)
+{
+	for (int i = 0; i < VRC_CNTR_CNT; i++) {
+		if (ep->cntr[i])
+			atomic_fetch_sub(&ep->cntr[i]->ref, 1);
+		ep->cntr[i] = NULL;
+	}
+}
+
+static struct counted_cq *find(struct vrc_cntr *cntr, const struct vrc_cq *cq)
+{
+	struct counted_cq *counted;
+	struct list *pos;
+
+	list_for_each(pos, &cntr->cqs) {
+		counted = list_entry(pos, struct counted_cq, node);
+		if (counted->cq == cq)
+			return counted;
+	}
+	return NULL;
+}
+
+/* Caller holds cntr->lock. */
+static int watch_new(struct vrc_cntr *cntr, struct vrc_cq *cq)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	struct counted_cq *counted;
+
+	if (!cq->channel && cntr->wait_obj == FI_WAIT_FD) {
+		vrc_warn(CNTR, "counter %p is waited for by FI_WAIT_FD, and the "
+			 "completion queue %p of its endpoint was opened with "
+			 "FI_WAIT_NONE\n", (void *)cntr, (void *)cq);
+		return -FI_EINVAL;
+	}
+	counted = calloc(1, sizeof(*counted));
+	if (!counted)
+		return -FI_ENOMEM;
+	if (cq->channel && epoll_ctl(cntr->epoll_fd, EPOLL_CTL_ADD,
+				     cq->channel->fd, &event)) {
+		free(counted);
+		return vrc_err(errno);
+	}
+	cntr->can_sleep &= cq->channel != NULL;
+	counted->cq = cq;
+	counted->refs = 1;
+	list_add_tail(&cntr->cqs, &counted->node);
+	return 0;
+}
+
+static int watch(struct vrc_cntr *cntr, struct vrc_cq *cq)
+{
+	struct counted_cq *counted;
+	int ret = 0;
+
+	if (!cntr)
+		return 0;
+	lock_take(&cntr->lock);
+	counted = find(cntr, cq);
+	if (counted)
+		counted->refs++;
+	else
+		ret = watch_new(cntr, cq);
+	lock_drop(&cntr->lock);
+	return ret;
+}
+
+static void unwatch(struct vrc_cntr *cntr, struct vrc_cq *cq)
+{
+	struct counted_cq *counted;
+
+	if (!cntr)
+		return;
+	lock_take(&cntr->lock);
+	counted = find(cntr, cq);
+	if (counted && !--counted->refs) {
+		if (cq->channel)
+			epoll_ctl(cntr->epoll_fd, EPOLL_CTL_DEL,
+				  cq->channel->fd, NULL);
+		list_del(&counted->node);
+		free(counted);
+	}
+	lock_drop(&cntr->lock);
+}
+
+static struct vrc_cq *cq_of(const struct vrc_ep *ep, int kind)
+{
+	return kind == VRC_CNTR_RECV || kind == VRC_CNTR_REMOTE_READ ||
+			       kind == VRC_CNTR_REMOTE_WRITE ?
+		       ep->rx_cq :
+		       ep->tx_cq;
+}
+
+int vrc_cntr_enable(struct vrc_ep *ep)
+{
+	int i, ret;
+
+	for (i = 0; i < VRC_CNTR_CNT; i++) {
+		ret = watch(ep->cntr[i], cq_of(ep, i));
+		if (ret)
+			goto err_unwatch;
+	}
+	return 0;
+
+err_unwatch:
+	while (i--)
+		unwatch(ep->cntr[i], cq_of(ep, i));
+	return ret;
+}
+
+void vrc_cntr_disable(struct vrc_ep *ep)
+{
+	for (int i = 0; i < VRC_CNTR_CNT; i++)
+		unwatch(ep->cntr[i], cq_of(ep, i));
+}
+
+bool vrc_cntr_tx(const struct vrc_ep *ep)
+{
+	return ep->cntr[VRC_CNTR_SEND] || ep->cntr[VRC_CNTR_READ] ||
+	       ep->cntr[VRC_CNTR_WRITE];
+}
+
+bool vrc_cntr_rx(const struct vrc_ep *ep)
+{
+	return ep->cntr[VRC_CNTR_RECV] || ep->cntr[VRC_CNTR_REMOTE_WRITE];
+}
+
+/* ---- opening and closing ---- */
+
+static void wait_close(struct vrc_cntr *cntr)
+{
+	if (cntr->epoll_fd >= 0)
+		close(cntr->epoll_fd);
+	if (cntr->signal_fd >= 0)
+		close(cntr->signal_fd);
+}
+
+static int wait_open(struct vrc_cntr *cntr)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	cntr->signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	cntr->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (cntr->signal_fd < 0 || cntr->epoll_fd < 0 ||
+	    epoll_ctl(cntr->epoll_fd, EPOLL_CTL_ADD, cntr->signal_fd, &event))
+		return vrc_err(errno);
+	return 0;
+}
+
+static int cntr_close(struct fid *fid)
+{
+	struct vrc_cntr *cntr = container_of(fid, struct vrc_cntr, fid.fid);
+
+	if (atomic_load(&cntr->ref))
+		return -FI_EBUSY;
+	wait_close(cntr);
+	lock_fini(&cntr->lock);
+	atomic_fetch_sub(&cntr->domain->ref, 1);
+	free(cntr);
+	return 0;
+}
+
+static const struct fi_ops cntr_fi_ops = {
+	.size = sizeof(struct fi_ops),
+	.close = cntr_close,
+	.bind = vrc_nosys_bind,
+	.control = cntr_control,
+	.ops_open = vrc_nosys_ops_open,
+	.tostr = vrc_nosys_tostr,
+	.ops_set = vrc_nosys_ops_set,
+};
+
+static const struct fi_ops_cntr cntr_ops = {
+	.size = sizeof(struct fi_ops_cntr),
+	.read = cntr_read,
+	.readerr = cntr_readerr,
+	.add = cntr_add,
+	.set = cntr_set,
+	.wait = cntr_wait,
+	.adderr = cntr_adderr,
+	.seterr = cntr_seterr,
+};
+
+static int attr_check(const struct fi_cntr_attr *attr)
+{
+	if (attr->events != FI_CNTR_EVENTS_COMP) {
+		vrc_warn(CNTR, "fi_cntr_open: events %d not supported; "
+			 "FI_CNTR_EVENTS_COMP is\n", (int)attr->events);
+		return -FI_ENOSYS;
+	}
+	if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC &&
+	    attr->wait_obj != FI_WAIT_FD) {
+		vrc_warn(CNTR, "fi_cntr_open: wait object %d not supported; "
+			 "NONE, UNSPEC and FD are\n", (int)attr->wait_obj);
+		return -FI_ENOSYS;
+	}
+	if (attr->flags) {
+		vrc_warn(CNTR, "fi_cntr_open: flags 0x%" PRIx64 " not "
+			 "supported\n", attr->flags);
+		return -FI_EBADFLAGS;
+	}
+	return 0;
+}
+
+int vrc_cntr_open(struct fid_domain *domain_fid, struct fi_cntr_attr *attr,
+		  struct fid_cntr **out, void *context)
+{
+	struct vrc_domain *domain = vrc_domain(domain_fid);
+	struct vrc_cntr *cntr;
+	int ret;
+
+	ret = attr ? attr_check(attr) : 0;
+	if (ret)
+		return ret;
+	cntr = calloc(1, sizeof(*cntr));
+	if (!cntr)
+		return -FI_ENOMEM;
+	ret = wait_open(cntr);
+	if (ret) {
+		wait_close(cntr);
+		free(cntr);
+		return ret;
+	}
+	cntr->domain = domain;
+	cntr->wait_obj = attr ? attr->wait_obj : FI_WAIT_UNSPEC;
+	cntr->can_sleep = true;
+	lock_init(&cntr->lock);
+	list_init(&cntr->cqs);
+	atomic_fetch_add(&domain->ref, 1);
+	cntr->fid.fid.fclass = FI_CLASS_CNTR;
+	cntr->fid.fid.context = context;
+	cntr->fid.fid.ops = VRC_OPS(&cntr_fi_ops);
+	cntr->fid.ops = VRC_OPS(&cntr_ops);
+	*out = &cntr->fid;
+	return 0;
+}
