@@ -123,6 +123,11 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		qp->cap.max_send_sge = 1;
 	if (!qp->cap.max_recv_sge)
 		qp->cap.max_recv_sge = 1;
+	/* Inline data lie where SGEs would, so there is room for this much. As
+	 * with NICs, and rdma_xclient asks for none and sends 16 bytes. */
+	qp->cap.max_inline_data = (uint32_t)max_size(
+		qp->cap.max_inline_data,
+		qp->cap.max_send_sge * sizeof(struct ibv_sge));
 	if (attr->srq) {
 		qp->cap.max_recv_wr = 0;
 		qp->cap.max_recv_sge = 0;
