@@ -260,6 +260,8 @@ enum sv_rq_state {
 	SV_RQ_ERROR, /* what is posted is flushed */
 };
 
+#define SV_PSN_ANY UINT32_MAX
+
 struct sv_qp {
 	union {
 		struct ibv_qp qp;
@@ -281,6 +283,7 @@ struct sv_qp {
 	struct sv_wq sq;
 	struct sv_link *link; /* NULL until attached */
 	struct sv_rdv *rdv; /* connection manager's lock; see sv_rdv.c */
+	uint32_t psn_wanted; /* by the peer, before we are in RTS; sv_rdv.c */
 	bool destroyed;
 	uint32_t async_got; /* ctx->lock */
 
@@ -435,7 +438,7 @@ void sv_engine_unwatch(int fd);
 
 /*
  * sv_rdv.c. For a QP that ibv_modify_qp alone connects: begin, when it has gone
- * to RTR without a link, looks for its peer; 0 or a positive errno. cancel:
+ * to RTR without a link or has lost it, looks for its peer; 0 or a positive errno. cancel:
  * it does not want one any more. Called without any lock; takes the
  * connection manager's.
  */

@@ -87,6 +87,7 @@ static void qp_init(struct sv_qp *qp, struct ibv_pd *pd,
 	qp->rcq = sv_cq(attr->recv_cq);
 	qp->sq_sig_all = attr->sq_sig_all;
 	qp->rq_pub = &qp->rq_pub_none;
+	qp->psn_wanted = SV_PSN_ANY;
 	atomic_store(&qp->refs, 1);
 	sv_lock_init(&qp->lock);
 	sv_lock_init(&qp->rq_lock);

@@ -256,6 +256,7 @@ static struct sv_link *to_reset(struct sv_qp *qp)
 	sv_wq_reset(&qp->rq);
 	atomic_store(&qp->rq_starved, false);
 	memset(&qp->attr, 0, sizeof(qp->attr));
+	qp->psn_wanted = SV_PSN_ANY;
 	return link;
 }
 
@@ -266,6 +267,14 @@ static void to_error(struct sv_qp *qp)
 	if (qp->link && qp->attr.qp_state != IBV_QPS_ERR)
 		qp->link->ops->acks(qp->link);
 	sv_qp_error(qp, -1);
+}
+
+/* It has met a peer that does not receive from what it was now told to send
+ * from: on a network the peer would never see a packet in order. qp->lock. */
+static bool is_mistaken(const struct sv_qp *qp)
+{
+	return qp->psn_wanted != SV_PSN_ANY &&
+	       qp->psn_wanted != qp->attr.sq_psn;
 }
 
 /* A QP that nobody will ever find is of no use. */
@@ -286,7 +295,7 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	struct sv_qp *qp = sv_qp(ibqp);
 	struct sv_link *old = NULL;
 	enum ibv_qp_state to;
-	bool lonely;
+	bool search;
 
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
@@ -306,18 +315,21 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		else
 			to_error(qp);
 	} else {
+		if (to == IBV_QPS_RTS && is_mistaken(qp))
+			old = sv_qp_take_link(qp);
 		sv_qp_set_state(qp, to);
 		if (qp->sq.done == qp->sq.sent)
 			sv_qp_drained(qp);
 		if (qp->link)
 			qp->link->ops->progress(qp->link);
 	}
-	lonely = !qp->link;
+	search = to == IBV_QPS_RTR ? !qp->link :
+				     to == IBV_QPS_RTS && is_mistaken(qp);
 	sv_lock_drop(&qp->lock);
 	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
 		sv_rdv_cancel(qp);
 	sv_qp_drop_link(qp, old);
-	return to == IBV_QPS_RTR && lonely ? begin_rdv(qp) : 0;
+	return search ? begin_rdv(qp) : 0;
 }
 
 int sv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,

@@ -10,7 +10,8 @@
  * one with the lower number stands. The callee compares what the caller says of
  * itself with what its own queue pair was given: numbers and packet sequence
  * numbers, which are the secret that the two share. Then both go through
- * the same hand-over as with rdma_cm.
+ * the same hand-over as with rdma_cm. What a queue pair sends from is known when
+ * it goes to RTS only; if that is not what its peer was told, they part again.
  *
  * A queue pair that is being connected by rdma_cm is moved to RTR as well, by
  * the accepting side before it accepts. It is told from others by its peer,
@@ -91,6 +92,29 @@ static void terms_read(struct sv_qp *qp, struct terms *terms)
 	sv_lock_drop(&qp->lock);
 }
 
+/* What its peer receives from; SV_PSN_ANY forgets it. */
+static void wants_psn(struct sv_qp *qp, uint32_t psn)
+{
+	sv_lock_take(&qp->lock);
+	qp->psn_wanted = psn;
+	sv_lock_drop(&qp->lock);
+}
+
+/* Whether the QP sends from where its peer receives. If that is open yet, it will
+ * be seen at RTS. */
+static bool sends_from(struct sv_qp *qp, uint32_t psn)
+{
+	bool ok = true;
+
+	sv_lock_take(&qp->lock);
+	if (qp->attr.qp_state > IBV_QPS_RTR)
+		ok = qp->attr.sq_psn == psn;
+	else
+		qp->psn_wanted = psn;
+	sv_lock_drop(&qp->lock);
+	return ok;
+}
+
 /* ---- the end ---- */
 
 static void rdv_free(struct sv_defer *defer)
@@ -114,8 +138,10 @@ static void rdv_end(struct sv_rdv *rdv)
 
 void sv_rdv_quit(struct sv_qp *qp)
 {
-	if (qp->rdv)
-		rdv_end(qp->rdv);
+	if (!qp->rdv)
+		return;
+	wants_psn(qp, SV_PSN_ANY);
+	rdv_end(qp->rdv);
 }
 
 void sv_rdv_cancel(struct sv_qp *qp)
@@ -178,7 +204,7 @@ static bool own_call_stands(const struct sv_rdv *rdv, uint32_t peer_qpn)
 }
 
 /* NULL if the peer is whom this QP expects, else what is wrong. */
-static const char *request_wrong(const struct terms *terms,
+static const char *request_wrong(struct sv_qp *qp, const struct terms *terms,
 				 const struct sv_ctrl *meet)
 {
 	if (terms->state < IBV_QPS_RTR || terms->state > IBV_QPS_SQE)
@@ -187,11 +213,11 @@ static const char *request_wrong(const struct terms *terms,
 		return "it is for another one";
 	if (meet->sq_psn_known && meet->sq_psn != terms->rq_psn)
 		return "wrong PSN to receive from";
-	if (terms->sq_psn_known && meet->conn.psn != terms->sq_psn)
-		return "wrong PSN to send from";
 	/* Neither side knows yet what only the right peer can. */
 	if (!meet->sq_psn_known && !terms->sq_psn_known)
 		return "too early";
+	if (!sends_from(qp, meet->conn.psn))
+		return "wrong PSN to send from";
 	return NULL;
 }
 
@@ -218,7 +244,7 @@ void sv_rdv_request(struct sv_conn *conn)
 
 	if (rdv) {
 		terms_read(qp, &terms);
-		wrong = request_wrong(&terms, meet);
+		wrong = request_wrong(qp, &terms, meet);
 	}
 	if (!wrong && rdv->conn) {
 		if (rdv->conn->passive ||
@@ -259,7 +285,7 @@ int sv_rdv_accepted(const struct sv_conn *conn)
 
 	terms_read(conn->rdv->qp, &terms);
 	if (peer->qp_num != terms.dest_qp_num ||
-	    (terms.sq_psn_known && peer->psn != terms.sq_psn))
+	    !sends_from(conn->rdv->qp, peer->psn))
 		return -EPROTO;
 	return 0;
 }
@@ -430,6 +456,7 @@ static int rdv_new(struct sv_qp *qp)
 	av = qp->attr.ah_attr;
 	dest_qp_num = qp->attr.dest_qp_num;
 	sv_lock_drop(&qp->lock);
+	wants_psn(qp, SV_PSN_ANY);
 	rdv->qp = qp;
 	rdv->delay_ms = DELAY_MIN_MS;
 	rdv_address(rdv, &av);

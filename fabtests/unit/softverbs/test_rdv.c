@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <criterion/criterion.h>
@@ -405,6 +406,29 @@ Test(rdv, wrong_psn)
 	side_close(&b);
 }
 
+/* What one sends from may be said after the two have met. */
+Test(rdv, wrong_psn_said_late)
+{
+	struct whom a_to;
+	struct ibv_mr *mr;
+	struct side a, b;
+
+	side_open(&a, NULL);
+	side_open(&b, NULL);
+	a_to = whom(&b);
+	MUST(!side_init(&a) && !to_rtr(&a, a_to));
+	up(&b, whom(&a));
+	talk(&b, &a, 15);
+	a_to.psn ^= 1;
+	MUST(!to_rts(&a, a_to));
+	mr = side_reg(&a, abuf, BUF);
+	send_one(&a, mr, 8);
+	cr_assert_eq(sent(&a), IBV_WC_RETRY_EXC_ERR);
+	MUST(!sv_dereg_mr(mr));
+	side_close(&a);
+	side_close(&b);
+}
+
 Test(rdv, wrong_peer)
 {
 	struct side a, b, c;
@@ -432,6 +456,43 @@ Test(rdv, no_such_number)
 	cr_assert_eq(sent(&a), IBV_WC_RETRY_EXC_ERR);
 	MUST(!sv_dereg_mr(mr));
 	side_close(&a);
+}
+
+/* Without a port of its own it cannot be called, but it can call. */
+Test(rdv, no_port_to_be_had)
+{
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC };
+	struct ibv_device **list = sv_get_device_list(NULL);
+	struct rlimit none = { .rlim_cur = 0 }, old;
+	struct ibv_context *ctx;
+	struct side a, b;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+
+	MUST(list && (ctx = sv_open_device(list[0])));
+	sv_free_device_list(list);
+	MUST((pd = sv_alloc_pd(ctx)) && (cq = sv_create_cq(ctx, 8, 0, 0, 0)));
+	init.send_cq = init.recv_cq = cq;
+	init.cap.max_send_wr = init.cap.max_recv_wr = 4;
+	MUST(!getrlimit(RLIMIT_NOFILE, &old));
+	none.rlim_max = old.rlim_max;
+	MUST(!setrlimit(RLIMIT_NOFILE, &none));
+	qp = sv_create_qp(pd, &init);
+	MUST(!setrlimit(RLIMIT_NOFILE, &old));
+	MUST(qp);
+	cr_assert_eq(sv_qpn_sock(qp->qp_num), -1);
+
+	side_open(&b, NULL);
+	cr_assert_geq(sv_qpn_sock(b.qp->qp_num), 0);
+	a = (struct side){ .ctx = ctx, .pd = pd, .scq = cq, .rcq = cq, .qp = qp };
+	a.access = IBV_ACCESS_LOCAL_WRITE;
+	a.rd_in = a.rd_out = 1;
+	up(&b, whom(&a));
+	up(&a, whom(&b));
+	talk(&a, &b, 16);
+	side_close(&a);
+	side_close(&b);
 }
 
 /* ---- changing one's mind ---- */
