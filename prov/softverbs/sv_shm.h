@@ -165,9 +165,9 @@ struct sv_shm {
 	/* receiving */
 	_Alignas(CACHELINE) atomic_uint rx_next;
 	uint32_t rx_published; /* what own->head says */
-	uint32_t rx_len; /* SEND in pieces: bytes so far, total */
+	uint32_t rx_len; /* message in pieces: bytes so far, total of a SEND */
 	uint32_t rx_total;
-	bool rx_partial;
+	uint8_t rx_partial; /* its op; 0: there is none */
 	bool rx_stop; /* nothing of this peer is taken any more */
 	atomic_bool rx_on; /* a filled slot means work; for ring_work() */
 	atomic_bool tx_on; /* a moved head does */

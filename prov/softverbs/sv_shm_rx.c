@@ -144,6 +144,12 @@ static struct sv_rwr *rx_recv(struct sv_shm *shm, uint32_t total,
 	return rwr;
 }
 
+/* Whether a piece is one that may come now: pieces of two messages do not mix. */
+static bool rx_in_order(const struct sv_shm *shm, const struct hdr *h)
+{
+	return shm->rx_partial == (h->flags & SV_SLOT_FIRST ? 0 : h->op);
+}
+
 static enum rx rx_send(struct sv_shm *shm, const struct hdr *h)
 {
 	const bool first = h->flags & SV_SLOT_FIRST;
@@ -153,7 +159,7 @@ static enum rx rx_send(struct sv_shm *shm, const struct hdr *h)
 	struct sv_rwr *rwr;
 	enum rx rx;
 
-	if (unlikely(first == shm->rx_partial || h->len > total - done ||
+	if (unlikely(!rx_in_order(shm, h) || h->len > total - done ||
 		     (last && done + h->len != total)))
 		return rx_nonsense(shm);
 	rwr = rx_recv(shm, total, &rx);
@@ -162,7 +168,7 @@ static enum rx rx_send(struct sv_shm *shm, const struct hdr *h)
 	sv_sges_scatter(rwr->sge, done, h->payload, h->len);
 	shm->rx_len = done + h->len;
 	shm->rx_total = total;
-	shm->rx_partial = !last;
+	shm->rx_partial = last ? 0 : h->op;
 	if (last)
 		rx_complete(shm, h, IBV_WC_RECV, total);
 	return RX_NEXT;
@@ -200,7 +206,7 @@ static enum rx rx_write(struct sv_shm *shm, const struct hdr *h)
 	uint32_t done = first ? 0 : shm->rx_len;
 	char *to;
 
-	if (first == shm->rx_partial || h->len > SV_MAX_MSG - done)
+	if (!rx_in_order(shm, h) || h->len > SV_MAX_MSG - done)
 		return rx_nonsense(shm);
 	if (last && h->flags & SV_SLOT_IMM && !sv_rq_peek(shm->link.qp))
 		return RX_RNR;
@@ -213,7 +219,7 @@ static enum rx rx_write(struct sv_shm *shm, const struct hdr *h)
 		memcpy(to, h->payload, h->len);
 	}
 	shm->rx_len = done + h->len;
-	shm->rx_partial = !last;
+	shm->rx_partial = last ? 0 : h->op;
 	if (last && h->flags & SV_SLOT_IMM)
 		rx_complete(shm, h, IBV_WC_RECV_RDMA_WITH_IMM, shm->rx_len);
 	return RX_NEXT;

@@ -36,15 +36,21 @@ static void teardown(struct pair *p)
 	side_close(&p->b);
 }
 
-/* Puts a slot into the ring that b receives from, as its peer could. */
-static void inject(struct side *b, const struct sv_slot *bad)
+/* Puts a slot into the ring that b receives from, as its peer could; ahead: of
+ * those that wait there already. */
+static void inject_at(struct side *b, uint32_t ahead, const struct sv_slot *bad)
 {
 	struct sv_shm *shm = sv_shm(sv_qp(b->qp)->link);
-	uint32_t next = atomic_load(&shm->rx_next);
+	uint32_t next = atomic_load(&shm->rx_next) + ahead;
 	struct sv_slot *slot = &shm->own->slots[next % SV_SLOT_CNT];
 
 	memcpy((char *)slot + 4, (const char *)bad + 4, sizeof(*bad) - 4);
 	atomic_store(&slot->seq, next / SV_SLOT_CNT + 1);
+}
+
+static void inject(struct side *b, const struct sv_slot *bad)
+{
+	inject_at(b, 0, bad);
 }
 
 static const struct sv_slot broken[] = {
@@ -94,6 +100,50 @@ Test(link_hostile, broken_slots)
 		MUST(!sv_get_async_event(p.b.ctx, &event));
 		cr_assert_eq(event.event_type, IBV_EVENT_QP_FATAL);
 		sv_ack_async_event(&event);
+		teardown(&p);
+	}
+}
+
+/*
+ * A piece of another message in the middle of one. If it counted for this one, its
+ * length would let the next piece pass the end of the receive's buffers.
+ */
+Test(link_hostile, pieces_of_two_messages)
+{
+	const struct sv_slot send = { .op = SV_OP_SEND, .len = 8 };
+	struct sv_slot slot;
+	struct pair p;
+	struct ibv_wc wc;
+	int last;
+
+	for (last = 0; last < 2; last++) {
+		setup(&p);
+		memset(bbuf, 0, sizeof(bbuf));
+		MUST(!post_recv(&p.b, 1, p.mb, 0, 16));
+		slot = send;
+		slot.flags = SV_SLOT_FIRST;
+		slot.total = 16;
+		memset(slot.data, 1, 8);
+		/* The first goes in last: only then are the others looked at. */
+		inject_at(&p.b, 2, &(struct sv_slot){
+			.op = SV_OP_SEND,
+			.flags = last ? SV_SLOT_LAST : 0,
+			.len = last ? 0 : 90,
+			.data = { 3 },
+		});
+		inject_at(&p.b, 1, &(struct sv_slot){
+			.op = SV_OP_WRITE,
+			.len = last ? 8 : 90,
+			.rkey = p.mb->rkey,
+			.raddr = (uintptr_t)bbuf + 4096,
+			.data = { 2 },
+		});
+		inject(&p.b, &slot);
+		wc = wait_wc(p.b.rcq);
+		cr_assert_eq(wc.status, IBV_WC_WR_FLUSH_ERR);
+		cr_assert_eq(p.b.qp->state, IBV_QPS_ERR);
+		cr_assert_eq(bbuf[7], 1);
+		cr_assert_eq(bbuf[4096], 0);
 		teardown(&p);
 	}
 }
