@@ -115,7 +115,10 @@ void sv_fds_close(int *fds, size_t cnt)
 		close(fds[i]);
 }
 
-/* Takes the descriptors out of a message; returns how many there were. */
+/*
+ * Takes the descriptors out of a message; returns how many there were. The
+ * control buffer's padding has room for one too many: it is closed, but counts.
+ */
 static size_t fds_take(struct msghdr *msg, int fds[SV_LINK_FDS])
 {
 	struct cmsghdr *cmsg;
@@ -133,9 +136,10 @@ static size_t fds_take(struct msghdr *msg, int fds[SV_LINK_FDS])
 			memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(int),
 			       sizeof(fd));
 			if (taken < SV_LINK_FDS)
-				fds[taken++] = fd;
+				fds[taken] = fd;
 			else
 				close(fd);
+			taken++;
 		}
 	}
 	return taken;
@@ -166,7 +170,7 @@ int sv_offer_recv(int sock, struct sv_offer *offer, int fds[SV_LINK_FDS])
 	    !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
 	    offer->magic == SV_OFFER_MAGIC && offer->version == SV_CTRL_VERSION)
 		return 0;
-	sv_fds_close(fds, cnt);
+	sv_fds_close(fds, min_size(cnt, SV_LINK_FDS));
 	/* The kernel cuts off the descriptors that it finds no room for. */
 	if (msg.msg_flags & MSG_CTRUNC && cnt < SV_LINK_FDS)
 		return EMFILE;
