@@ -399,9 +399,12 @@ void sv_conn_goodbye(struct sv_conn *conn)
 	enum sv_id_state state = conn->id->state;
 
 	conn_detach(conn);
-	if (state == SV_ID_REQUESTED)
+	/* Once closed, a conn is the engine's to free, at any moment. */
+	if (state == SV_ID_REQUESTED) {
 		sv_passive_reject(conn, NULL, 0);
-	else if (state == SV_ID_CONNECTED || state == SV_ID_RESPONDED)
+		return;
+	}
+	if (state == SV_ID_CONNECTED || state == SV_ID_RESPONDED)
 		sv_conn_send_plain(conn, SV_CTRL_DREQ);
 	sv_conn_close(conn);
 }
