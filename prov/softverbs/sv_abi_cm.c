@@ -231,6 +231,10 @@ int rdma_reject(struct rdma_cm_id *id, const void *private_data,
 /* What is posted is flushed before the peer hears of it. */
 int rdma_disconnect(struct rdma_cm_id *id)
 {
+	/* On iWARP the connection takes its queue pair along. */
+	if (id->verbs &&
+	    id->verbs->device->transport_type == IBV_TRANSPORT_IWARP)
+		return sv_cm_disconnect(id);
 	if (sv_abi_qp_to_err(id))
 		return -1;
 	return sv_cm_disconnect(id);

@@ -8,25 +8,32 @@
 
 #include <errno.h>
 
-/* All ids are of one context, which lives as long as the process. */
+/* The ids of a device are of one context, which lives as long as the process.
+ * After fork() the child's are others. */
 static struct lock pd_lock = { PTHREAD_MUTEX_INITIALIZER };
-static struct ibv_pd *default_pd; /* pd_lock */
+static struct ibv_pd *default_pds[SV_MAX_DEV]; /* pd_lock; by device */
 
 void sv_abi_id_bound(struct rdma_cm_id *id)
 {
+	struct ibv_pd **pd;
+
 	if (!id->verbs || id->pd)
 		return;
 	lock_take(&pd_lock);
-	if (!default_pd || default_pd->context != id->verbs)
-		default_pd = ibv_alloc_pd(id->verbs);
-	id->pd = default_pd;
+	pd = &default_pds[sv_dev(id->verbs->device)->index];
+	if (!*pd || (*pd)->context != id->verbs)
+		*pd = ibv_alloc_pd(id->verbs);
+	id->pd = *pd;
 	lock_drop(&pd_lock);
 }
 
 static void __attribute__((destructor)) pd_free(void)
 {
-	if (default_pd)
-		ibv_dealloc_pd(default_pd);
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(default_pds); i++)
+		if (default_pds[i])
+			ibv_dealloc_pd(default_pds[i]);
 }
 
 /* ---- making ---- */

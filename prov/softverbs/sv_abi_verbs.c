@@ -141,12 +141,12 @@ int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
 int ibv_get_pkey_index(struct ibv_context *context, uint8_t port_num,
 		       __be16 pkey)
 {
-	__be16 first;
+	__be16 entry;
+	int i;
 
-	if (sv_query_pkey(context, port_num, 0, &first))
-		return -1;
-	if (first == pkey)
-		return 0;
+	for (i = 0; !sv_query_pkey(context, port_num, i, &entry); i++)
+		if (entry == pkey)
+			return i;
 	errno = EINVAL;
 	return -1;
 }

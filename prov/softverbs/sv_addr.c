@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Socket addresses for the connection manager: IPv4 and IPv6, wildcards,
- * mapped and scoped forms, the source address that routing would choose, and
- * the GIDs that stand for addresses.
+ * mapped and scoped forms, and the source address that routing would choose.
  */
 #include "sv_cm.h"
 
@@ -25,11 +24,6 @@ static const struct sockaddr_in *v4(const struct sockaddr *addr)
 static const struct sockaddr_in6 *v6(const struct sockaddr *addr)
 {
 	return (const struct sockaddr_in6 *)addr;
-}
-
-static bool in4_is_loopback(struct in_addr addr)
-{
-	return ntohl(addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
 int sv_addr_check(const struct sockaddr *addr)
@@ -143,32 +137,6 @@ int sv_addr_source(const struct sockaddr *dst, const struct sockaddr *bound,
 out:
 	close(sock);
 	return err;
-}
-
-/* All of 127/8 is ours, though only 127.0.0.1 is on an interface. */
-int sv_addr_gid_index(const struct sockaddr *addr)
-{
-	struct sockaddr_storage lo;
-
-	if (addr->sa_family == AF_INET && in4_is_loopback(v4(addr)->sin_addr)) {
-		sv_addr_copy(&lo, addr);
-		sv_addr_loopback(&lo);
-		return sv_dev_gid_index((struct sockaddr *)&lo);
-	}
-	return sv_dev_gid_index(addr);
-}
-
-void sv_addr_gid(const struct sockaddr *addr, union ibv_gid *gid)
-{
-	memset(gid, 0, sizeof(*gid));
-	if (addr->sa_family == AF_INET) {
-		gid->raw[MAPPED_LEN - 2] = 0xff;
-		gid->raw[MAPPED_LEN - 1] = 0xff;
-		memcpy(&gid->raw[MAPPED_LEN], &v4(addr)->sin_addr,
-		       sizeof(v4(addr)->sin_addr));
-		return;
-	}
-	memcpy(gid->raw, &v6(addr)->sin6_addr, sizeof(gid->raw));
 }
 
 int sv_addr_of_gid(const union ibv_gid *gid, uint32_t ifindex,

@@ -12,13 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* RoCE addresses by GID only. */
+/* RoCE addresses by GID only, InfiniBand by LID if it likes. */
 bool sv_ah_attr_ok(struct ibv_context *context, const struct ibv_ah_attr *attr)
 {
+	const struct sv_persona *persona = sv_ctx(context)->dev->persona;
 	struct ibv_gid_entry gid;
 
-	return attr->is_global && attr->port_num == SV_PORT &&
-	       !sv_query_gid_ex(context, SV_PORT, attr->grh.sgid_index, &gid,
+	if (attr->port_num != SV_PORT)
+		return false;
+	if (!attr->is_global)
+		return persona->has_lid ? attr->dlid : !persona->needs_grh;
+	return !sv_query_gid_ex(context, SV_PORT, attr->grh.sgid_index, &gid,
 				0);
 }
 
@@ -58,12 +62,13 @@ int sv_destroy_ah(struct ibv_ah *ah)
 /* The entry of the GID that a message came to, or -1. */
 static int gid_index_of(struct ibv_context *context, const union ibv_gid *gid)
 {
+	const struct sv_dev *dev = sv_ctx(context)->dev;
 	struct ibv_gid_entry entry;
 	uint32_t i;
 
-	for (i = 0; i < SV_MAX_GID; i++)
+	for (i = 0; i < dev->lim.gid; i++)
 		if (!sv_query_gid_ex(context, SV_PORT, i, &entry, 0) &&
-		    entry.gid_type == IBV_GID_TYPE_ROCE_V2 &&
+		    entry.gid_type == dev->persona->cm_gid_type &&
 		    !memcmp(&entry.gid, gid, sizeof(*gid)))
 			return (int)i;
 	return -1;

@@ -4,7 +4,9 @@
  *
  *	sv_cm_event.c	event channels; queueing, fetching, acknowledging
  *	sv_cm_id.c	ids: create, bind, resolve, options, destroy
- *	sv_cm_call.c	connect, accept, reject, establish, disconnect, QP attrs
+ *	sv_cm_call.c	connect, accept, reject, establish, disconnect
+ *	sv_cm_attr.c	paths, and the attributes of QPs
+ *	sv_cm_qp.c	what the device's look means for a connection
  *	sv_cm_conn.c	one TCP connection: buffers, messages, end of life
  *	sv_cm_active.c	what the connecting side does, step by step
  *	sv_cm_passive.c	the same for the accepting side
@@ -54,12 +56,10 @@
 #include "sv_mpa.h"
 
 enum {
-	/* What the RoCE look promises for RDMA_PS_TCP. */
-	SV_CM_REQ_PD = 56,
-	SV_CM_REP_PD = 196,
-	SV_CM_REJ_PD = 148,
+	SV_CM_PD_MAX = 255,	/* of any look: see sv_persona.pd_max */
 
-	/* Reasons of a rejection, as InfiniBand's CM numbers them. */
+	/* Reasons of a rejection, as InfiniBand's CM numbers them: what an
+	 * event says of them is sv_id_reject_status(). */
 	SV_CM_REJ_TIMEOUT = 4,
 	SV_CM_REJ_INVALID_SERVICE = 8,
 	SV_CM_REJ_CONSUMER = 28,
@@ -124,7 +124,7 @@ struct sv_event {
 	struct list node;		/* queued, or its id's reserve */
 	struct sv_id *counted;		/* whose destroy waits for the ack */
 	struct sv_id *child;		/* CONNECT_REQUEST: the id it brings */
-	uint8_t pd[SV_CM_REP_PD];
+	uint8_t pd[SV_CM_PD_MAX];
 };
 
 struct sv_listener {
@@ -149,6 +149,8 @@ struct sv_id {
 	struct sv_conn *conn;
 	struct sv_listener listener;
 	struct ibv_sa_path_rec *path;	/* what route.path_rec points to */
+	struct sv_qp *qp;	/* where the connection owns it: referenced */
+	struct sv_timer qp_ended;	/* qp->lock */
 
 	unsigned int events_got;	/* fetched by the user */
 	unsigned int events_acked;
@@ -236,9 +238,9 @@ static inline struct sv_event *sv_event(struct rdma_cm_event *event)
  * sv_addr.c. No lock needed. check: 0, or EAFNOSUPPORT/EINVAL if this is no
  * IPv4 or IPv6 address. source: fills src with the address that a datagram to
  * dst would leave from; 0 or a positive errno. unmap: ::ffff:1.2.3.4 becomes
- * 1.2.3.4. gid: the RoCE v2 GID that stands for the address. of_gid: the other
- * way round, port 0; ifindex is for those that mean something on one link only;
- * EINVAL if nobody can be reached there.
+ * 1.2.3.4. of_gid: the address that RoCE writes as this GID, port 0; ifindex is
+ * for those that mean something on one link only; EINVAL if nobody can be reached
+ * there.
  */
 int sv_addr_check(const struct sockaddr *addr);
 socklen_t sv_addr_len(const struct sockaddr *addr);
@@ -251,8 +253,6 @@ uint16_t sv_addr_port(const struct sockaddr *addr);
 void sv_addr_set_port(struct sockaddr_storage *addr, uint16_t port);
 int sv_addr_source(const struct sockaddr *dst, const struct sockaddr *bound,
 		   struct sockaddr_storage *src);
-int sv_addr_gid_index(const struct sockaddr *addr);
-void sv_addr_gid(const struct sockaddr *addr, union ibv_gid *gid);
 int sv_addr_of_gid(const union ibv_gid *gid, uint32_t ifindex,
 		   struct sockaddr_storage *addr);
 
@@ -269,8 +269,8 @@ void sv_channel_put(struct sv_channel *channel);
 int sv_event_reserve(struct sv_id *id);
 struct sv_event *sv_event_new(struct sv_id *id, enum rdma_cm_event_type type,
 			      int status);
-void sv_event_set_pd(struct sv_event *event, const void *pd, size_t len,
-		     size_t padded_len);
+void sv_event_set_pd(struct sv_event *event, enum sv_cm_msg msg, const void *pd,
+		     size_t len);
 void sv_event_queue(struct sv_event *event);
 void sv_event_push(struct sv_id *id, enum rdma_cm_event_type type, int status);
 void sv_event_drop(struct sv_id *id);
@@ -296,7 +296,27 @@ int sv_cm_enter(void);
 int sv_cm_enter_id(const struct sv_id *id);
 int sv_cm_leave(int err);
 int sv_id_set_tos(const struct sv_id *id, int sock);
+
+/*
+ * sv_cm_attr.c. Caller holds sv_cm.lock. 0 or a positive errno. path_addr: where
+ * the GID, or without one the LID, of the fabric of dev leads to.
+ */
 int sv_id_set_path(struct sv_id *id);
+int sv_path_addr(struct sv_dev *dev, const union ibv_gid *gid, uint16_t lid,
+		 uint32_t ifindex, struct sockaddr_storage *addr);
+
+/*
+ * sv_cm_qp.c. Caller holds sv_cm.lock. dev: of an id that has verbs.
+ * set_depths: as asked for, as far as the device goes. take: this QP is the
+ * connection's, if the look wants it so; up: to RTS, and when it leaves that,
+ * so does the connection; down: to ERR. Positive errnos.
+ */
+struct sv_dev *sv_id_dev(const struct sv_id *id);
+void sv_id_set_depths(struct sv_id *id, size_t rd_in, size_t rd_out);
+int sv_id_reject_status(const struct sv_id *id, int reason);
+int sv_id_qp_take(struct sv_id *id, uint32_t qpn) __must_check;
+int sv_id_qp_up(struct sv_id *id) __must_check;
+void sv_id_qp_down(struct sv_id *id);
 
 /*
  * sv_cm_conn.c. Caller holds sv_cm.lock.

@@ -8,6 +8,7 @@
  *	ACCEPT	the peer's QP number and so on
  *	HANDOVER (sv_handover.c)
  *	UP	CONNECT_RESPONSE; the user moves its QP and calls establish
+ *		(iWARP: ESTABLISHED)
  *
  * How a failure is reported follows what InfiniBand's CM would do: nobody
  * listens, REJECTED 8; the peer's process or id went away, REJECTED 28 or 4; no
@@ -194,10 +195,7 @@ static void learn_remote(struct sv_conn *conn)
 	struct sv_id *id = conn->id;
 
 	id->remote = conn->hello.conn;
-	id->responder_resources =
-		(uint8_t)min_size(conn->mpa.ord, SV_MAX_RD_ATOM);
-	id->initiator_depth =
-		(uint8_t)min_size(conn->mpa.ird, SV_MAX_RD_ATOM);
+	sv_id_set_depths(id, conn->mpa.ord, conn->mpa.ird);
 }
 
 int sv_active_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl)
@@ -229,7 +227,7 @@ static void active_rejected(struct sv_conn *conn)
 
 	event = sv_event_new(id, RDMA_CM_EVENT_REJECTED, SV_CM_REJ_CONSUMER);
 	if (event)
-		sv_event_set_pd(event, mpa->pd, mpa->pd_len, SV_CM_REJ_PD);
+		sv_event_set_pd(event, SV_CM_REJ, mpa->pd, mpa->pd_len);
 	sv_conn_close(conn);
 	id->state = SV_ID_FAILED;
 	if (event)
@@ -255,6 +253,10 @@ int sv_active_reply(struct sv_conn *conn)
 	return 0;
 }
 
+/*
+ * The user moves its QP and calls establish. Not where the connection owns the
+ * QP: there it is up now.
+ */
 void sv_active_linked(struct sv_conn *conn)
 {
 	struct sv_id *id = conn->id;
@@ -267,13 +269,18 @@ void sv_active_linked(struct sv_conn *conn)
 		sv_conn_close(conn);
 		return;
 	}
-	event = sv_event_new(id, RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
+	if (sv_id_qp_up(id)) {
+		sv_conn_fail(conn, RDMA_CM_EVENT_CONNECT_ERROR, -EINVAL);
+		return;
+	}
+	event = sv_event_new(id, id->qp ? RDMA_CM_EVENT_ESTABLISHED :
+					  RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
 	if (!event) {
 		sv_conn_fail(conn, RDMA_CM_EVENT_CONNECT_ERROR, -ENOMEM);
 		return;
 	}
 	sv_conn_stop_timer(conn);
-	sv_event_set_pd(event, conn->mpa.pd, conn->mpa.pd_len, SV_CM_REP_PD);
+	sv_event_set_pd(event, SV_CM_REP, conn->mpa.pd, conn->mpa.pd_len);
 	param = &event->event.param.conn;
 	param->responder_resources = id->responder_resources;
 	param->initiator_depth = id->initiator_depth;
@@ -282,7 +289,9 @@ void sv_active_linked(struct sv_conn *conn)
 	param->srq = id->remote.srq;
 	param->qp_num = id->remote.qp_num;
 	conn->phase = SV_CONN_UP;
-	id->state = SV_ID_RESPONDED;
+	id->state = id->qp ? SV_ID_CONNECTED : SV_ID_RESPONDED;
+	if (id->qp)
+		sv_conn_send_plain(conn, SV_CTRL_READY);
 	sv_event_queue(event);
 }
 

@@ -11,22 +11,23 @@
 #include <string.h>
 
 enum {
-	DEFAULT_ACK_TIMEOUT = 18,	/* 4.096 us * 2^18: about a second */
 	MAX_RETRY = 7,
-	HOP_LIMIT = 64,
 	QPN_MASK = 0xffffff,
 };
 
-static int param_check(const struct rdma_conn_param *param, size_t pd_max)
+static int param_check(const struct sv_id *id,
+		       const struct rdma_conn_param *param, enum sv_cm_msg msg)
 {
-	if (!param || param->private_data_len > pd_max ||
+	const struct sv_dev *dev = sv_id_dev(id);
+
+	if (!param || param->private_data_len > dev->persona->pd_max[msg] ||
 	    (param->private_data_len && !param->private_data))
 		return EINVAL;
 	if (param->responder_resources != RDMA_MAX_RESP_RES &&
-	    param->responder_resources > SV_MAX_RD_ATOM)
+	    param->responder_resources > dev->lim.rd_in)
 		return EINVAL;
 	if (param->initiator_depth != RDMA_MAX_INIT_DEPTH &&
-	    param->initiator_depth > SV_MAX_RD_ATOM)
+	    param->initiator_depth > dev->lim.rd_out)
 		return EINVAL;
 	return 0;
 }
@@ -59,18 +60,18 @@ static int connect_id(struct sv_id *id, const struct rdma_conn_param *param)
 	struct sv_conn *conn;
 	int err;
 
-	err = param_check(param, SV_CM_REQ_PD);
-	if (err)
-		return err;
 	if (id->state != SV_ID_ROUTE_RESOLVED)
 		return EINVAL;
+	err = param_check(id, param, SV_CM_REQ);
+	if (!err)
+		err = sv_id_qp_take(id, param->qp_num & QPN_MASK);
+	if (err)
+		return err;
 	conn = sv_conn_new(-1, SV_CONN_TCP);
 	if (!conn)
 		return ENOMEM;
-	id->responder_resources = (uint8_t)min_size(param->responder_resources,
-						    SV_MAX_RD_ATOM);
-	id->initiator_depth = (uint8_t)min_size(param->initiator_depth,
-						SV_MAX_RD_ATOM);
+	sv_id_set_depths(id, param->responder_resources,
+			 param->initiator_depth);
 	frame_init(conn, id, param);
 	own_conn_init(&conn->own_conn, id, param);
 	id->retry_cnt = conn->own_conn.retry_cnt;
@@ -108,11 +109,11 @@ static int accept_id(struct sv_id *id, const struct rdma_conn_param *param)
 	struct sv_qp *qp;
 	int err;
 
-	err = param_check(param, SV_CM_REP_PD);
-	if (err)
-		return err;
 	if (id->state != SV_ID_REQUESTED)
 		return EINVAL;
+	err = param_check(id, param, SV_CM_REP);
+	if (err)
+		return err;
 	qp = sv_qp_find(param->qp_num & QPN_MASK);
 	if (!qp)
 		return EINVAL;
@@ -121,6 +122,11 @@ static int accept_id(struct sv_id *id, const struct rdma_conn_param *param)
 					       id->responder_resources);
 	id->initiator_depth = accept_depth(param->initiator_depth,
 					   id->initiator_depth);
+	err = sv_id_qp_take(id, param->qp_num & QPN_MASK);
+	if (!err)
+		err = sv_id_qp_up(id);
+	if (err)
+		return err;
 	frame_init(conn, id, param);
 	own_conn_init(&conn->own_conn, id, param);
 	id->state = SV_ID_ACCEPTED;
@@ -145,7 +151,8 @@ int sv_cm_reject(struct rdma_cm_id *cm_id, const void *pd, uint8_t pd_len)
 
 	if (sv_cm_enter_id(id))
 		return -1;
-	if (id->state != SV_ID_REQUESTED || pd_len > SV_CM_REJ_PD ||
+	if (id->state != SV_ID_REQUESTED ||
+	    pd_len > sv_id_dev(id)->persona->pd_max[SV_CM_REJ] ||
 	    (pd_len && !pd))
 		return sv_cm_leave(EINVAL);
 	sv_passive_reject(id->conn, pd, pd_len);
@@ -183,6 +190,7 @@ int sv_cm_disconnect(struct rdma_cm_id *cm_id)
 	case SV_ID_CONNECTED:
 		has_event = true;
 		id->state = SV_ID_DISCONNECTING;
+		sv_id_qp_down(id);
 		sv_conn_disconnect(id->conn);
 		break;
 	case SV_ID_DISCONNECTING:
@@ -193,6 +201,7 @@ int sv_cm_disconnect(struct rdma_cm_id *cm_id)
 	case SV_ID_REQUESTED:
 	case SV_ID_ACCEPTED:
 		sv_conn_goodbye(id->conn);
+		sv_id_qp_down(id);
 		id->state = SV_ID_FAILED;
 		break;
 	default:
@@ -202,109 +211,34 @@ int sv_cm_disconnect(struct rdma_cm_id *cm_id)
 	return has_event ? sv_event_complete(id, err) : err;
 }
 
-static bool knows_remote(const struct sv_id *id)
-{
-	switch (id->state) {
-	case SV_ID_RESPONDED:
-	case SV_ID_REQUESTED:
-	case SV_ID_ACCEPTED:
-	case SV_ID_CONNECTED:
-	case SV_ID_DISCONNECTING:
-	case SV_ID_DISCONNECTED:
-		return true;
-	default:
-		return false;
-	}
-}
-
-static void attr_init(struct sv_id *id, struct ibv_qp_attr *attr, int *mask)
-{
-	attr->pkey_index = 0;
-	attr->port_num = id->id.port_num;
-	attr->qp_access_flags = IBV_ACCESS_REMOTE_WRITE |
-		IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-	*mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-		IBV_QP_ACCESS_FLAGS;
-}
-
-static int attr_rtr(struct sv_id *id, struct ibv_qp_attr *attr, int *mask)
-{
-	struct rdma_addr *addr = &id->id.route.addr;
-	int gid_index = sv_addr_gid_index(&addr->src_addr);
-
-	if (gid_index < 0)
-		return ENODEV;
-	memset(&attr->ah_attr, 0, sizeof(attr->ah_attr));
-	attr->ah_attr.is_global = 1;
-	attr->ah_attr.port_num = id->id.port_num;
-	sv_addr_gid(&addr->dst_addr, &attr->ah_attr.grh.dgid);
-	attr->ah_attr.grh.sgid_index = (uint8_t)gid_index;
-	attr->ah_attr.grh.hop_limit = HOP_LIMIT;
-	attr->ah_attr.grh.traffic_class = id->tos;
-	attr->path_mtu = IBV_MTU_4096;
-	attr->dest_qp_num = id->remote.qp_num;
-	/* Each side receives from its own number, and tells the peer. */
-	attr->rq_psn = id->psn;
-	attr->max_dest_rd_atomic = id->responder_resources;
-	attr->min_rnr_timer = 0;
-	*mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-		IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-		IBV_QP_MIN_RNR_TIMER;
-	return 0;
-}
-
-static void attr_rts(struct sv_id *id, struct ibv_qp_attr *attr, int *mask)
-{
-	attr->sq_psn = id->remote.psn;
-	attr->timeout = id->ack_timeout ? id->ack_timeout :
-		DEFAULT_ACK_TIMEOUT;
-	attr->retry_cnt = id->retry_cnt;
-	attr->rnr_retry = id->remote.rnr_retry_cnt;
-	attr->max_rd_atomic = id->initiator_depth;
-	*mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-		IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-}
-
-/* attr->qp_state says which state the attributes are for. */
-int sv_cm_init_qp_attr(struct rdma_cm_id *cm_id, struct ibv_qp_attr *attr,
-		       int *mask)
-{
-	struct sv_id *id = sv_id(cm_id);
-	int err = 0;
-
-	if (sv_cm_enter_id(id))
-		return -1;
-	if (!attr || !mask || !cm_id->verbs)
-		return sv_cm_leave(EINVAL);
-	if (attr->qp_state == IBV_QPS_INIT)
-		attr_init(id, attr, mask);
-	else if (attr->qp_state == IBV_QPS_RTR && knows_remote(id))
-		err = attr_rtr(id, attr, mask);
-	else if (attr->qp_state == IBV_QPS_RTS && knows_remote(id))
-		attr_rts(id, attr, mask);
-	else
-		err = EINVAL;
-	return sv_cm_leave(err);
-}
-
-/* The context is the one that ids have, so that PDs made with it fit them. */
+/* The contexts are those that ids have, so that PDs made with them fit. */
 struct ibv_context **sv_cm_get_devices(int *num_devices)
 {
-	struct ibv_context **list = calloc(2, sizeof(*list));
+	struct ibv_context **list;
+	struct sv_dev **devs;
+	unsigned int i, cnt = sv_dev_list(&devs);
+	int opened = 0;
 
 	if (num_devices)
 		*num_devices = 0;
+	list = calloc(cnt + 1, sizeof(*list));
 	if (!list) {
 		errno = ENOMEM;
 		return NULL;
 	}
-	list[0] = sv_ctx_shared();
-	if (!list[0]) {
+	for (i = 0; i < cnt; i++) {
+		list[opened] = sv_ctx_shared(devs[i]);
+		if (list[opened])
+			opened++;
+	}
+	if (!opened) {
 		free(list);
+		if (!cnt)
+			errno = ENODEV;
 		return NULL;
 	}
 	if (num_devices)
-		*num_devices = 1;
+		*num_devices = opened;
 	return list;
 }
 

@@ -93,6 +93,7 @@ void sv_conn_fail(struct sv_conn *conn, enum rdma_cm_event_type type,
 	sv_conn_close(conn);
 	if (!id)
 		return;
+	sv_id_qp_down(id);
 	id->state = SV_ID_FAILED;
 	sv_event_push(id, type, status);
 }
@@ -115,8 +116,10 @@ void sv_id_disconnected(struct sv_id *id, int status)
 	if (id->state != SV_ID_CONNECTED && id->state != SV_ID_DISCONNECTING)
 		return;
 	id->state = SV_ID_DISCONNECTED;
+	sv_id_qp_down(id);
 	sv_event_push(id, RDMA_CM_EVENT_DISCONNECTED, status);
-	sv_timer_set(&id->timewait, SV_CM_TIMEWAIT_MS, on_timewait, id);
+	if (sv_id_dev(id)->persona->has_timewait)
+		sv_timer_set(&id->timewait, SV_CM_TIMEWAIT_MS, on_timewait, id);
 }
 
 /*

@@ -141,18 +141,27 @@ struct sv_event *sv_event_new(struct sv_id *id, enum rdma_cm_event_type type,
 	event->counted = id;
 	event->event.id = &id->id;
 	event->event.event = type;
-	event->event.status = status;
+	event->event.status = type == RDMA_CM_EVENT_REJECTED ?
+		sv_id_reject_status(id, status) : status;
 	return event;
 }
 
-/* InfiniBand's messages have a fixed room for private data: the rest is 0. */
-void sv_event_set_pd(struct sv_event *event, const void *pd, size_t len,
-		     size_t padded_len)
+/* InfiniBand's messages have a fixed room for private data: the rest is 0. The
+ * event names the id that it is for. */
+void sv_event_set_pd(struct sv_event *event, enum sv_cm_msg msg, const void *pd,
+		     size_t len)
 {
+	const struct sv_persona *persona =
+		sv_id_dev(sv_id(event->event.id))->persona;
+	size_t max = persona->pd_max[msg];
+
+	len = min_size(len, max);
 	if (len)
-		memcpy(event->pd, pd, min_size(len, padded_len));
-	event->event.param.conn.private_data = event->pd;
-	event->event.param.conn.private_data_len = (uint8_t)padded_len;
+		memcpy(event->pd, pd, len);
+	if (!persona->pd_exact)
+		len = max;
+	event->event.param.conn.private_data = len ? event->pd : NULL;
+	event->event.param.conn.private_data_len = (uint8_t)len;
 }
 
 void sv_event_queue(struct sv_event *event)
@@ -174,7 +183,7 @@ void sv_event_push(struct sv_id *id, enum rdma_cm_event_type type, int status)
 		return;
 	}
 	if (type == RDMA_CM_EVENT_REJECTED)
-		sv_event_set_pd(event, NULL, 0, SV_CM_REJ_PD);
+		sv_event_set_pd(event, SV_CM_REJ, NULL, 0);
 	sv_event_queue(event);
 }
 

@@ -6,7 +6,6 @@
  */
 #include "sv_cm.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -59,6 +58,7 @@ static void fork_child(void)
 		id->sock = -1;
 		id->conn = NULL;
 		memset(&id->timewait, 0, sizeof(id->timewait));
+		memset(&id->qp_ended, 0, sizeof(id->qp_ended));
 		memset(&id->listener, 0, sizeof(id->listener));
 	}
 	sv_rdv_fork_child();
@@ -116,6 +116,8 @@ static void id_free(struct sv_defer *defer)
 	struct sv_id *id = container_of(defer, struct sv_id, defer);
 
 	reserve_free(id);
+	if (id->qp)
+		sv_qp_put(id->qp);
 	pthread_cond_destroy(&id->acked);
 	free(id->path);
 	free(id);
@@ -193,6 +195,7 @@ void sv_id_close(struct sv_id *id)
 	id->dead = true;
 	if (id->conn)
 		sv_conn_goodbye(id->conn);
+	sv_id_qp_down(id);
 	sv_timer_cancel(&id->timewait);
 	sv_listener_stop(&id->listener);
 	if (id->sock >= 0) {
@@ -225,9 +228,13 @@ int sv_cm_destroy_id(struct rdma_cm_id *cm_id)
 
 int sv_id_bind_verbs(struct sv_id *id)
 {
-	if (sv_addr_gid_index(src_addr(id)) < 0)
+	struct sv_dev *dev;
+	int gid_index;
+
+	dev = sv_dev_find(src_addr(id), &gid_index);
+	if (!dev || gid_index < 0)
 		return ENODEV;
-	id->id.verbs = sv_ctx_shared();
+	id->id.verbs = sv_ctx_shared(dev);
 	if (!id->id.verbs)
 		return ENODEV;
 	id->id.port_num = SV_PORT;
@@ -412,36 +419,6 @@ int sv_cm_resolve_addr(struct rdma_cm_id *cm_id, struct sockaddr *src,
 		return -1;
 	err = resolve_addr(id, src, dst);
 	return sv_event_complete(id, sv_cm_leave(err));
-}
-
-/* What a subnet manager would say about the path. */
-int sv_id_set_path(struct sv_id *id)
-{
-	struct rdma_route *route = &id->id.route;
-
-	if (!id->path)
-		id->path = calloc(1, sizeof(*id->path));
-	if (!id->path)
-		return ENOMEM;
-	sv_addr_gid(&route->addr.src_addr, &id->path->sgid);
-	sv_addr_gid(&route->addr.dst_addr, &id->path->dgid);
-	id->path->hop_limit = 64;
-	id->path->traffic_class = id->tos;
-	id->path->reversible = 1;
-	id->path->numb_path = 1;
-	id->path->pkey = htobe16(0xffff);
-	id->path->mtu_selector = 2;	/* exactly */
-	id->path->mtu = IBV_MTU_4096;
-	id->path->rate_selector = 2;
-	id->path->rate = IBV_RATE_100_GBPS;
-	id->path->packet_life_time_selector = 2;
-	id->path->packet_life_time = 16;
-	route->addr.addr.ibaddr.sgid = id->path->sgid;
-	route->addr.addr.ibaddr.dgid = id->path->dgid;
-	route->addr.addr.ibaddr.pkey = id->path->pkey;
-	route->path_rec = id->path;
-	route->num_paths = 1;
-	return 0;
 }
 
 int sv_cm_resolve_route(struct rdma_cm_id *cm_id, int timeout_ms)

@@ -77,10 +77,7 @@ static struct sv_id *child_new(struct sv_conn *conn)
 	child->remote = conn->hello.conn;
 	child->retry_cnt = child->remote.retry_cnt;
 	/* What the peer starts, we answer, and the other way round. */
-	child->responder_resources =
-		(uint8_t)min_size(conn->mpa.ord, SV_MAX_RD_ATOM);
-	child->initiator_depth =
-		(uint8_t)min_size(conn->mpa.ird, SV_MAX_RD_ATOM);
+	sv_id_set_depths(child, conn->mpa.ord, conn->mpa.ird);
 	child->state = SV_ID_REQUESTED;
 	return child;
 }
@@ -94,7 +91,7 @@ static void report_request(struct sv_conn *conn, struct sv_event *event,
 	event->child = child;
 	event->event.id = &child->id;
 	event->event.listen_id = &listen->id;
-	sv_event_set_pd(event, conn->mpa.pd, conn->mpa.pd_len, SV_CM_REQ_PD);
+	sv_event_set_pd(event, SV_CM_REQ, conn->mpa.pd, conn->mpa.pd_len);
 	param->responder_resources = child->responder_resources;
 	param->initiator_depth = child->initiator_depth;
 	param->flow_control = child->remote.flow_control;

@@ -6,7 +6,7 @@
  *
  * Objects and who owns whom
  *
- *	sv_dev (one, static) <- sv_ctx <- sv_pd <- sv_mr, sv_srq, sv_qp
+ *	sv_dev (sv_dev.h)    <- sv_ctx <- sv_pd <- sv_mr, sv_srq, sv_qp
  *	                               <- sv_chan <- sv_cq <- sv_qp
  *	                                  sv_srq <- sv_qp
  *	sv_link: one connection between two QPs. Made by the connection manager
@@ -65,57 +65,17 @@
 #include "list.h"
 #include "lock.h"
 #include "sv.h"
+#include "sv_dev.h"
 #include "sv_lock.h"
 
 enum {
-	SV_MAX_GID = 128,
-	SV_MAX_QP = 65536,
-	SV_MAX_QP_WR = 32768,
-	SV_MAX_SRQ = 65536,
-	SV_MAX_SRQ_WR = 32768,
-	SV_MAX_CQ = 65536,
-	SV_MAX_CQE = 4 << 20,
-	SV_MAX_SGE = 16,
-	SV_MAX_INLINE = 512,
-	SV_MAX_MR = 1 << 18,
-	SV_MAX_RD_ATOM = 128,
-	SV_NUM_COMP_VECTORS = 1,
-	SV_PORT = 1,
-	SV_VENDOR_ID = 0x025376, /* nobody has it: locally administered, "Sv" */
 	SV_ACK_WAIT_S = 30, /* for events the application does not ack */
 };
-
-#define SV_MAX_MSG (1u << 31)
-#define SV_MAX_MR_SIZE (1ull << 47)
 
 struct sv_link;
 struct sv_qp;
 struct sv_rdv;
 struct sv_srq;
-
-struct sv_gid {
-	union ibv_gid gid;
-	enum ibv_gid_type type;
-	uint32_t ifindex;
-};
-
-struct sv_dev {
-	struct ibv_device device; /* first: applications see only this */
-	/*
-	 * rdma-core's private struct verbs_device continues here, and
-	 * libraries such as libmlx5 look at ops to tell whose device it is.
-	 */
-	const void *ops;
-	int refcount;
-	struct list node;
-	void *sysfs;
-	uint64_t core_support;
-	/* ours */
-	__be64 guid;
-	struct lock lock; /* guards gid_tbl, gid_cnt */
-	struct sv_gid gid_tbl[SV_MAX_GID];
-	int gid_cnt;
-};
 
 /* When the library is unloaded, after the engine has stopped (whose destructor
  * has no number): what exists once per process is closed. */
@@ -276,6 +236,8 @@ struct sv_qp {
 	struct sv_srq *srq; /* NULL: receives are the QP's own */
 	struct sv_pd *rq_pd; /* whose memory receives name */
 	bool sq_sig_all;
+	uint32_t sink_access; /* what memory must grant that a read fills */
+	uint32_t max_msg;
 
 	struct sv_lock lock; /* guards all below but rq, and the link's insides */
 	struct ibv_qp_attr attr; /* attr.qp_state is the state */
@@ -285,6 +247,8 @@ struct sv_qp {
 	struct sv_rdv *rdv; /* connection manager's lock; see sv_rdv.c */
 	uint32_t psn_wanted; /* by the peer, before we are in RTS; sv_rdv.c */
 	bool destroyed;
+	void (*error_fn)(void *arg); /* see sv_qp_connect() */
+	void *error_arg;
 	uint32_t async_got; /* ctx->lock */
 
 	/* Receives: posted under rq_lock, taken and completed under lock. */
@@ -398,16 +362,11 @@ void sv_qp_get(struct sv_qp *qp);
 void sv_qp_put(struct sv_qp *qp);
 int sv_qp_attach_link(struct sv_qp *qp, struct sv_link *link) __must_check;
 
-/*
- * sv_device.c. The context that ids without one of their own get as
- * id->verbs; opened on first use, stays open. gid_index: index of the RoCE v2
- * entry that stands for this address, -1 if it is not ours (the table is read
- * anew if it is not found at first).
- */
-struct ibv_context *sv_ctx_shared(void);
-int sv_dev_gid_index(const struct sockaddr *addr);
-/* SOFTVERBS_LOG=1. Not hidden: our librdmacm.so.1 calls it. */
+/* sv_util.c. log: SOFTVERBS_LOG=1; err: always, what the user must mend. Not
+ * hidden: our librdmacm.so.1 calls them. */
 void sv_log(const char *fmt, ...) __printf_like(1, 2)
+	__attribute__((visibility("default")));
+void sv_err(const char *fmt, ...) __printf_like(1, 2)
 	__attribute__((visibility("default")));
 void sv_random(void *buf, size_t len);
 
@@ -449,14 +408,15 @@ void sv_rdv_cancel(struct sv_qp *qp);
  * Verbs half's own section.
  */
 
-/* sv_core.c, sv_util.c, sv_ops.c, sv_device.c */
+/* sv_core.c, sv_util.c, sv_ops.c, sv_query.c */
 int sv_core_start(void) __must_check;
 const uint8_t *sv_core_identity(void);
 void sv_core_add_ctx(struct sv_ctx *ctx);
 void sv_core_del_ctx(struct sv_ctx *ctx);
 uint64_t sv_now_ns(void);
-void sv_ops_fill(struct verbs_context *v);
+void sv_ops_fill(struct sv_ctx *ctx);
 void sv_ops_kill(struct verbs_context *v);
+enum ibv_mtu sv_dev_mtu(const struct sv_dev *dev);
 int sv_query_port_len(struct ibv_context *context, uint8_t port_num,
 		      struct ibv_port_attr *attr, size_t len);
 int sv_query_device_ex(struct ibv_context *context,
@@ -513,6 +473,9 @@ int sv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		 struct ibv_send_wr **bad_wr);
 int sv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 		 struct ibv_recv_wr **bad_wr);
+/* sv_post_look.c: the same for a look that refuses what the device can do. */
+int sv_post_send_look(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		      struct ibv_send_wr **bad_wr);
 int sv_wq_init(struct sv_wq *wq, uint32_t max_wr, uint32_t max_sge,
 	       size_t stride) __must_check;
 void sv_wq_fini(struct sv_wq *wq);
@@ -564,6 +527,24 @@ void sv_qpn_del(struct sv_qp *qp);
  */
 void sv_qp_error(struct sv_qp *qp, int event);
 void sv_qp_set_state(struct sv_qp *qp, enum ibv_qp_state state);
+/*
+ * sv_qp_owned.c, for looks whose connection owns the queue pair. Caller holds
+ * none of the locks of this half.
+ *
+ * connect: moves it to RTS, or EINVAL. When it goes to ERR otherwise than by
+ * disconnect, error_fn(error_arg) is called once, with qp->lock held: it may
+ * set a timer and little else. disconnect: takes what has come in and moves it
+ * to ERR; error_fn will not be called any more.
+ */
+struct sv_qp_conn {
+	uint32_t dest_qpn;
+	uint8_t rd_in;
+	uint8_t rd_out;
+	void (*error_fn)(void *arg);
+	void *error_arg;
+};
+int sv_qp_connect(struct sv_qp *qp, const struct sv_qp_conn *conn) __must_check;
+void sv_qp_disconnect(struct sv_qp *qp);
 struct sv_link *sv_qp_take_link(struct sv_qp *qp);
 void sv_qp_drained(struct sv_qp *qp);
 void sv_qp_drop_link(struct sv_qp *qp, struct sv_link *link);

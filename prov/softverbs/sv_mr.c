@@ -247,6 +247,7 @@ static int range_check(void *addr, size_t length, int access)
 struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			 int access)
 {
+	struct sv_dev *dev = sv_ctx(pd->context)->dev;
 	struct sv_mr *mr;
 	uint32_t key;
 	int err;
@@ -257,9 +258,11 @@ struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	if (err)
 		goto err_errno;
 	err = ENOMEM;
+	if (!sv_dev_take(dev, SV_RES_MR))
+		goto err_errno;
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
-		goto err_errno;
+		goto err_give;
 	mr->mr = (struct ibv_mr){
 		.context = pd->context,
 		.pd = pd,
@@ -271,7 +274,7 @@ struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	if (!mr_pick(&mr->index, &key)) {
 		lock_drop(&mr_lock);
 		free(mr);
-		goto err_errno;
+		goto err_give;
 	}
 	mr->mr.handle = mr->index;
 	mr->mr.lkey = key;
@@ -282,6 +285,8 @@ struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	atomic_fetch_add(&sv_pd(pd)->users, 1);
 	return &mr->mr;
 
+err_give:
+	sv_dev_give(dev, SV_RES_MR);
 err_errno:
 	errno = err;
 	return NULL;
@@ -348,6 +353,7 @@ int sv_dereg_mr(struct ibv_mr *ibmr)
 	lock_drop(&mr_lock);
 	sv_link_quiesce(ibmr->rkey, SV_DEREG_WAIT_MS);
 	atomic_fetch_sub(&sv_pd(ibmr->pd)->users, 1);
+	sv_dev_give(sv_ctx(ibmr->context)->dev, SV_RES_MR);
 	free(mr);
 	return 0;
 }

@@ -18,7 +18,8 @@ struct ibv_pd *sv_alloc_pd(struct ibv_context *context)
 	static atomic_uint next_id = 1;
 	struct sv_pd *pd = calloc(1, sizeof(*pd));
 
-	if (!pd) {
+	if (!pd || !sv_dev_take(sv_ctx(context)->dev, SV_RES_PD)) {
+		free(pd);
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -36,6 +37,8 @@ int sv_dealloc_pd(struct ibv_pd *ibpd)
 	if (atomic_load(&pd->users))
 		return EBUSY;
 	atomic_fetch_sub(&sv_ctx(ibpd->context)->users, 1);
+	if (!sv_ctx_dead(ibpd->context))
+		sv_dev_give(sv_ctx(ibpd->context)->dev, SV_RES_PD);
 	free(pd);
 	return 0;
 }
@@ -194,10 +197,11 @@ struct ibv_cq *sv_create_cq(struct ibv_context *context, int cqe,
 			    void *cq_context, struct ibv_comp_channel *channel,
 			    int comp_vector)
 {
+	struct sv_dev *dev = sv_ctx(context)->dev;
 	struct sv_cq *cq;
 	size_t cnt;
 
-	if (cqe < 1 || cqe > SV_MAX_CQE || comp_vector < 0 ||
+	if (cqe < 1 || (uint32_t)cqe > dev->lim.cqe || comp_vector < 0 ||
 	    comp_vector >= context->num_comp_vectors) {
 		errno = EINVAL;
 		return NULL;
@@ -209,12 +213,16 @@ struct ibv_cq *sv_create_cq(struct ibv_context *context, int cqe,
 	cq->ring = ring_alloc(cnt);
 	if (!cq->ring)
 		goto err_free_cq;
+	if (!sv_dev_take(dev, SV_RES_CQ))
+		goto err_free_ring;
 	cq->mask = cnt - 1;
-	cq->cq.cqe = cnt;
+	cq->cq.cqe = (int)min_size(cnt, dev->lim.cqe);
 	cq->cq.cq_context = cq_context;
 	cq_init(cq, context, channel);
 	return &cq->cq;
 
+err_free_ring:
+	free(cq->ring);
 err_free_cq:
 	free(cq);
 err_nomem:
@@ -231,7 +239,7 @@ int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
 
 	if (sv_ctx_dead(ibcq->context))
 		return ENODEV;
-	if (cqe < 1 || cqe > SV_MAX_CQE)
+	if (cqe < 1 || (uint32_t)cqe > cq->ctx->dev->lim.cqe)
 		return EINVAL;
 	cnt = pow2_at_least(cqe);
 	ring = ring_alloc(cnt);
@@ -250,7 +258,7 @@ int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	old = cq->ring;
 	cq->ring = ring;
 	cq->mask = cnt - 1;
-	cq->cq.cqe = cnt;
+	cq->cq.cqe = (int)min_size(cnt, cq->ctx->dev->lim.cqe);
 	sv_lock_drop(&cq->lock);
 	free(old);
 	return 0;
@@ -283,6 +291,7 @@ int sv_destroy_cq(struct ibv_cq *ibcq)
 	if (cq->chan)
 		atomic_fetch_sub(&cq->chan->users, 1);
 	atomic_fetch_sub(&cq->ctx->users, 1);
+	sv_dev_give(cq->ctx->dev, SV_RES_CQ);
 	pthread_mutex_destroy(&ibcq->mutex);
 	pthread_cond_destroy(&ibcq->cond);
 	free(cq->links);

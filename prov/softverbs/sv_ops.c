@@ -80,11 +80,17 @@ static const struct ibv_context_ops dead_ops = {
 };
 
 /* v was allocated zeroed: a NULL entry of it means "not supported". */
-void sv_ops_fill(struct verbs_context *v)
+void sv_ops_fill(struct sv_ctx *ctx)
 {
+	const struct sv_persona *persona = ctx->dev->persona;
+	struct verbs_context *v = &ctx->v;
+
 	v->sz = sizeof(*v);
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	v->context.ops = live_ops;
+	if (persona->no_imm || persona->no_atomics ||
+	    ctx->dev->lim.sge_rd < ctx->dev->lim.sge)
+		v->context.ops.post_send = sv_post_send_look;
 	v->query_port = sv_query_port_len;
 	v->query_device_ex = sv_query_device_ex;
 }

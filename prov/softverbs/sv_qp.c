@@ -37,6 +37,7 @@ void sv_qp_put(struct sv_qp *qp)
 static int init_attr_check(const struct ibv_pd *pd,
 			   const struct ibv_qp_init_attr *attr)
 {
+	const struct sv_limits *lim = &sv_ctx(pd->context)->dev->lim;
 	const struct ibv_qp_cap *cap = &attr->cap;
 
 	if (attr->qp_type != IBV_QPT_RC)
@@ -47,10 +48,9 @@ static int init_attr_check(const struct ibv_pd *pd,
 		return EINVAL;
 	if (attr->srq && attr->srq->context != pd->context)
 		return EINVAL;
-	if (cap->max_send_wr > SV_MAX_QP_WR ||
-	    cap->max_recv_wr > SV_MAX_QP_WR ||
-	    cap->max_send_sge > SV_MAX_SGE || cap->max_recv_sge > SV_MAX_SGE ||
-	    cap->max_inline_data > SV_MAX_INLINE)
+	if (cap->max_send_wr > lim->qp_wr || cap->max_recv_wr > lim->qp_wr ||
+	    cap->max_send_sge > lim->sge || cap->max_recv_sge > lim->sge ||
+	    cap->max_inline_data > lim->inline_data)
 		return EINVAL;
 	return 0;
 }
@@ -86,6 +86,10 @@ static void qp_init(struct sv_qp *qp, struct ibv_pd *pd,
 	qp->scq = sv_cq(attr->send_cq);
 	qp->rcq = sv_cq(attr->recv_cq);
 	qp->sq_sig_all = attr->sq_sig_all;
+	qp->sink_access = IBV_ACCESS_LOCAL_WRITE;
+	if (qp->ctx->dev->persona->remote_sink)
+		qp->sink_access |= IBV_ACCESS_REMOTE_WRITE;
+	qp->max_msg = qp->ctx->dev->lim.msg;
 	qp->rq_pub = &qp->rq_pub_none;
 	qp->psn_wanted = SV_PSN_ANY;
 	atomic_store(&qp->refs, 1);
@@ -115,8 +119,10 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	if (err)
 		goto err_errno;
 	err = ENOMEM;
-	if (posix_memalign(&mem, CACHELINE, sizeof(*qp)))
+	if (!sv_dev_take(sv_ctx(pd->context)->dev, SV_RES_QP))
 		goto err_errno;
+	if (posix_memalign(&mem, CACHELINE, sizeof(*qp)))
+		goto err_give;
 	qp = memset(mem, 0, sizeof(*qp));
 	qp->cap = attr->cap;
 	/* One SGE at the least, as drivers give: a WR has somewhere to point. */
@@ -151,9 +157,11 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 
 err_put_qp:
 	sv_qp_put(qp);
-	goto err_errno;
+	goto err_give;
 err_free_qp:
 	free(qp);
+err_give:
+	sv_dev_give(sv_ctx(pd->context)->dev, SV_RES_QP);
 err_errno:
 	errno = err;
 	return NULL;
@@ -248,6 +256,7 @@ int sv_destroy_qp(struct ibv_qp *ibqp)
 			   async_got);
 	if (err)
 		return err;
+	sv_dev_give(qp->ctx->dev, SV_RES_QP);
 	atomic_fetch_sub(&qp->pd->users, 1);
 	atomic_fetch_sub(&qp->scq->users, 1);
 	atomic_fetch_sub(&qp->rcq->users, 1);

@@ -83,8 +83,9 @@ static const struct transition transitions[STATE_CNT][STATE_CNT] = {
 	},
 };
 
-static bool mask_ok(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+static bool mask_ok(const struct sv_qp *qp, enum ibv_qp_state to, int mask)
 {
+	const enum ibv_qp_state from = qp->attr.qp_state;
 	const struct transition *t = &transitions[from][to];
 
 	mask &= ~IBV_QP_STATE;
@@ -94,6 +95,9 @@ static bool mask_ok(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 		sv_log("no transition of a QP from state %d to %d", from, to);
 		return false;
 	}
+	/* Where a connection brings them along, none is asked for. */
+	if (qp->ctx->dev->persona->cm_owns_qp)
+		return true;
 	if ((mask & t->required) != t->required) {
 		sv_log("QP state %d to %d: attributes missing: %#x", from, to,
 		       t->required & ~mask);
@@ -107,6 +111,19 @@ static bool mask_ok(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 	return true;
 }
 
+/* A look without pkeys has a table of none, and takes index 0. */
+static bool pkey_ok(const struct sv_qp *qp, uint16_t index)
+{
+	struct sv_dev *dev = qp->ctx->dev;
+	bool ok;
+
+	lock_take(&dev->lock);
+	ok = index < dev->pkey_cnt ? dev->pkeys[index] & 0x7fff :
+				     !index && !dev->persona->pkey_cnt;
+	lock_drop(&dev->lock);
+	return ok;
+}
+
 static bool values_ok(const struct sv_qp *qp, const struct ibv_qp_attr *attr,
 		      int mask)
 {
@@ -114,23 +131,25 @@ static bool values_ok(const struct sv_qp *qp, const struct ibv_qp_attr *attr,
 				    IBV_ACCESS_REMOTE_WRITE |
 				    IBV_ACCESS_REMOTE_READ |
 				    IBV_ACCESS_REMOTE_ATOMIC;
+	const struct sv_dev *dev = qp->ctx->dev;
 	const struct {
 		int bit;
 		bool ok;
 	} checks[] = {
 		{ IBV_QP_CUR_STATE, attr->cur_qp_state == qp->attr.qp_state },
 		{ IBV_QP_PORT, attr->port_num == SV_PORT },
-		{ IBV_QP_PKEY_INDEX, attr->pkey_index == 0 },
+		{ IBV_QP_PKEY_INDEX, mask & IBV_QP_PKEY_INDEX &&
+					     pkey_ok(qp, attr->pkey_index) },
 		{ IBV_QP_ACCESS_FLAGS,
 		  !(attr->qp_access_flags &
 		    ~(access | IBV_ACCESS_OPTIONAL_RANGE)) },
 		{ IBV_QP_PATH_MTU, attr->path_mtu >= IBV_MTU_256 &&
-					   attr->path_mtu <= IBV_MTU_4096 },
+					   attr->path_mtu <= sv_dev_mtu(dev) },
 		{ IBV_QP_DEST_QPN, attr->dest_qp_num <= 0xffffff },
 		{ IBV_QP_MAX_QP_RD_ATOMIC,
-		  attr->max_rd_atomic <= SV_MAX_RD_ATOM },
+		  attr->max_rd_atomic <= dev->lim.rd_out },
 		{ IBV_QP_MAX_DEST_RD_ATOMIC,
-		  attr->max_dest_rd_atomic <= SV_MAX_RD_ATOM },
+		  attr->max_dest_rd_atomic <= dev->lim.rd_in },
 		{ IBV_QP_MIN_RNR_TIMER, attr->min_rnr_timer <= 31 },
 		{ IBV_QP_TIMEOUT, attr->timeout <= 31 },
 		{ IBV_QP_RETRY_CNT, attr->retry_cnt <= 7 },
@@ -228,6 +247,9 @@ void sv_qp_error(struct sv_qp *qp, int event)
 	sv_flush(qp);
 	if (event >= 0)
 		sv_async_raise_qp(qp, event);
+	if (qp->error_fn)
+		qp->error_fn(qp->error_arg);
+	qp->error_fn = NULL;
 	/* It held one at most, and that is flushed. */
 	if (qp->srq)
 		sv_async_raise_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
@@ -299,9 +321,11 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
+	if (!mask && qp->ctx->dev->persona->cm_owns_qp)
+		return 0;	/* what rdma_cm has to say for RTS there */
 	sv_lock_take(&qp->lock);
 	to = mask & IBV_QP_STATE ? attr->qp_state : qp->attr.qp_state;
-	if ((unsigned int)to >= STATE_CNT || !mask_ok(qp->attr.qp_state, to, mask) ||
+	if ((unsigned int)to >= STATE_CNT || !mask_ok(qp, to, mask) ||
 	    !values_ok(qp, attr, mask)) {
 		sv_lock_drop(&qp->lock);
 		return EINVAL;
@@ -323,8 +347,9 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		if (qp->link)
 			qp->link->ops->progress(qp->link);
 	}
-	search = to == IBV_QPS_RTR ? !qp->link :
-				     to == IBV_QPS_RTS && is_mistaken(qp);
+	search = !qp->ctx->dev->persona->cm_owns_qp &&
+		 (to == IBV_QPS_RTR ? !qp->link :
+				      to == IBV_QPS_RTS && is_mistaken(qp));
 	sv_lock_drop(&qp->lock);
 	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR)
 		sv_rdv_cancel(qp);

@@ -325,6 +325,7 @@ static bool peer_is_cm(const struct sv_rdv *rdv, uint32_t peer_qpn)
 	const struct sv_id *id;
 	union ibv_gid gid;
 	struct list *pos;
+	uint16_t lid;
 
 	list_for_each(pos, &sv_cm.ids) {
 		id = list_entry(pos, struct sv_id, node);
@@ -332,7 +333,8 @@ static bool peer_is_cm(const struct sv_rdv *rdv, uint32_t peer_qpn)
 		     id->state != SV_ID_ACCEPTED) ||
 		    id->remote.qp_num != peer_qpn)
 			continue;
-		sv_addr_gid(&id->id.route.addr.dst_addr, &gid);
+		sv_dev_path(rdv->qp->ctx->dev, &id->id.route.addr.dst_addr,
+			    &gid, &lid);
 		if (!memcmp(&gid, &rdv->peer_gid, sizeof(gid)))
 			return true;
 	}
@@ -417,6 +419,7 @@ static void on_timer(void *arg)
 static void rdv_address(struct sv_rdv *rdv, const struct ibv_ah_attr *av)
 {
 	struct ibv_context *context = rdv->qp->qp.context;
+	struct sv_dev *dev = rdv->qp->ctx->dev;
 	struct ibv_gid_entry own = { .ndev_ifindex = 0 };
 	struct sockaddr_storage *src = &rdv->src;
 	struct sockaddr_storage *dst = &rdv->dst;
@@ -426,13 +429,14 @@ static void rdv_address(struct sv_rdv *rdv, const struct ibv_ah_attr *av)
 		       av->grh.sgid_index);
 	rdv->own_gid = own.gid;
 	rdv->peer_gid = av->grh.dgid;
-	rdv->is_callable = !sv_addr_of_gid(&rdv->peer_gid, own.ndev_ifindex,
-					   dst);
-	if (sv_addr_of_gid(&own.gid, own.ndev_ifindex, src) ||
+	rdv->is_callable = !sv_path_addr(dev, av->is_global ? &rdv->peer_gid :
+							      NULL,
+					 av->dlid, own.ndev_ifindex, dst);
+	if (sv_path_addr(dev, &own.gid, 0, own.ndev_ifindex, src) ||
 	    src->ss_family != dst->ss_family)
 		sv_addr_any(src, dst->ss_family);
 	if (!rdv->is_callable)
-		sv_log("qp %06x: the peer's GID is not an address",
+		sv_log("qp %06x: no address is known for the peer's GID or LID",
 		       rdv->qp->qp.qp_num);
 }
 
@@ -440,7 +444,7 @@ static void rdv_address(struct sv_rdv *rdv, const struct ibv_ah_attr *av)
 static bool is_self(const struct sv_rdv *rdv, uint32_t dest_qp_num)
 {
 	return dest_qp_num == rdv->qp->qp.qp_num && rdv->is_callable &&
-	       sv_addr_gid_index((const struct sockaddr *)&rdv->dst) >= 0;
+	       sv_dev_gid_index((const struct sockaddr *)&rdv->dst) >= 0;
 }
 
 static int rdv_new(struct sv_qp *qp)

@@ -466,7 +466,7 @@ static bool tx_begin(struct sv_shm *shm, struct sv_swr *swr)
 	if (unlikely(swr->opcode >= IBV_WR_RDMA_READ))
 		return qp->attr.max_rd_atomic &&
 		       sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
-				  IBV_ACCESS_LOCAL_WRITE);
+				  qp->sink_access);
 	return sv_swr_readable(qp, swr);
 }
 

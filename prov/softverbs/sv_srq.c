@@ -39,19 +39,22 @@ static size_t slot_size(uint32_t max_sge)
 
 struct ibv_srq *sv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
+	struct sv_dev *dev = sv_ctx(pd->context)->dev;
 	struct ibv_srq_attr *attr = &init->attr;
 	struct sv_srq *srq;
 	uint32_t max_sge;
 	int err;
 
 	err = sv_ctx_dead(pd->context) ? ENODEV : EINVAL;
-	if (err == ENODEV || !attr->max_wr || attr->max_wr > SV_MAX_SRQ_WR ||
-	    attr->max_sge > SV_MAX_SGE)
+	if (err == ENODEV || !attr->max_wr || attr->max_wr > dev->lim.srq_wr ||
+	    attr->max_sge > dev->lim.sge)
 		goto err_errno;
 	err = ENOMEM;
+	if (!sv_dev_take(dev, SV_RES_SRQ))
+		goto err_errno;
 	srq = calloc(1, sizeof(*srq));
 	if (!srq)
-		goto err_errno;
+		goto err_give;
 	max_sge = attr->max_sge ? attr->max_sge : 1;
 	err = sv_wq_init(&srq->wq, attr->max_wr, max_sge, slot_size(max_sge));
 	if (err)
@@ -71,6 +74,8 @@ struct ibv_srq *sv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 
 err_free_srq:
 	free(srq);
+err_give:
+	sv_dev_give(dev, SV_RES_SRQ);
 err_errno:
 	errno = err;
 	return NULL;
@@ -94,6 +99,7 @@ int sv_destroy_srq(struct ibv_srq *ibsrq)
 			   &ibsrq->events_completed, async_got);
 	if (err)
 		return err;
+	sv_dev_give(srq->ctx->dev, SV_RES_SRQ);
 	atomic_fetch_sub(&srq->pd->users, 1);
 	pthread_mutex_destroy(&ibsrq->mutex);
 	pthread_cond_destroy(&ibsrq->cond);
@@ -147,7 +153,7 @@ int sv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return EINVAL;
 	if (mask & IBV_SRQ_MAX_WR) {
-		if (!attr->max_wr || attr->max_wr > SV_MAX_SRQ_WR)
+		if (!attr->max_wr || attr->max_wr > srq->ctx->dev->lim.srq_wr)
 			return EINVAL;
 		err = sv_wq_init(&wq, attr->max_wr, srq->wq.max_sge,
 				 slot_size(srq->wq.max_sge));

@@ -24,6 +24,26 @@ static inline void cpu_relax(void)
 #endif
 }
 
+static void say(const char *fmt, va_list args)
+{
+	flockfile(stderr);
+	fprintf(stderr, "softverbs[%d]: ", getpid());
+	vfprintf(stderr, fmt, args);
+	fputc('\n', stderr);
+	funlockfile(stderr);
+}
+
+void sv_err(const char *fmt, ...)
+{
+	int saved = errno;
+	va_list args;
+
+	va_start(args, fmt);
+	say(fmt, args);
+	va_end(args);
+	errno = saved;
+}
+
 void sv_log(const char *fmt, ...)
 {
 	static atomic_int enabled = -1; /* relaxed: settles on one value */
@@ -38,13 +58,9 @@ void sv_log(const char *fmt, ...)
 		atomic_store_explicit(&enabled, on, memory_order_relaxed);
 	}
 	if (on) {
-		flockfile(stderr);
-		fprintf(stderr, "softverbs[%d]: ", getpid());
 		va_start(args, fmt);
-		vfprintf(stderr, fmt, args);
+		say(fmt, args);
 		va_end(args);
-		fputc('\n', stderr);
-		funlockfile(stderr);
 	}
 	errno = saved;
 }

@@ -271,7 +271,7 @@ static int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
 
 	for (i = 0; i < wr->num_sge; i++)
 		len += wr->sg_list[i].length;
-	if (len > SV_MAX_MSG)
+	if (len > qp->max_msg)
 		return EINVAL;
 	swr->len = len;
 	if (!(wr->send_flags & IBV_SEND_INLINE)) {

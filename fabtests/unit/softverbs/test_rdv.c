@@ -48,7 +48,7 @@ static int gid_index(const char *addr, union ibv_gid *gid)
 		abort();
 	if (index < 0)
 		return -1;
-	ctx = sv_ctx_shared();
+	ctx = sv_ctx_shared(sv_dev_by_name("softverbs0"));
 	MUST(ctx && !sv_query_gid_ex(ctx, 1, index, &entry, 0));
 	*gid = entry.gid;
 	return index;

@@ -39,8 +39,8 @@ static void qp_to_rtr(struct peer *peer, uint32_t dest_qpn)
 		.ah_attr = { .is_global = 1, .port_num = 1 },
 	};
 
-	sv_addr_gid(own, &attr.ah_attr.grh.dgid);
-	attr.ah_attr.grh.sgid_index = (uint8_t)sv_addr_gid_index(own);
+	sv_gid_of_addr(own, &attr.ah_attr.grh.dgid);
+	attr.ah_attr.grh.sgid_index = (uint8_t)sv_dev_gid_index(own);
 	MUST(!sv_modify_qp(peer->qp, &attr,
 			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 				   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
