@@ -269,13 +269,16 @@ static int flush_behind(void)
 static int inject_fails(void)
 {
 	struct comp c;
+	bool told;
 
 	if (!checks_access())
 		return not_checked();
 	open_all(ALL_ACCESS);
 	ASSERT_TAKEN(fi_inject_write(cli.ep, tx.p, 8, 0, rx.addr, 0xdead00));
-	if (!is_iwarp(&cli)) {
-		expect_comp(cli.cq, &c);
+	/* On iWARP it may count as done once it is on its way. */
+	told = next_comp(cli.cq, &c, is_iwarp(&cli) ? 200 : 5000);
+	ASSERT(told || is_iwarp(&cli));
+	if (told) {
 		ASSERT_CMP(c.err, >, 0);
 		ASSERT_NE(c.err, FI_ECANCELED);
 		ASSERT_EQ(c.flags, FI_RMA | FI_WRITE);

@@ -245,6 +245,16 @@ static inline uint16_t peer_listen(struct peer *peer, const char *ip,
 	return peer_port(&peer->id->route.addr.src_addr);
 }
 
+/* A new id, bound to this address and a free port. */
+static inline void peer_bind(struct peer *peer, const char *ip)
+{
+	struct sockaddr_storage addr;
+
+	peer_create_id(peer);
+	peer_addr(&addr, ip, 0);
+	MUST(!sv_cm_bind_addr(peer->id, (struct sockaddr *)&addr));
+}
+
 static inline void peer_resolve(struct peer *peer, const char *ip,
 				uint16_t port)
 {
