@@ -244,6 +244,7 @@ struct sv_qp {
 	struct ibv_qp_cap cap;
 	struct sv_wq sq;
 	struct sv_link *link; /* NULL until attached */
+	uint32_t ops_refused; /* bits of enum ibv_wr_opcode: not by this link */
 	struct sv_rdv *rdv; /* connection manager's lock; see sv_rdv.c */
 	uint32_t psn_wanted; /* by the peer, before we are in RTS; sv_rdv.c */
 	bool destroyed;
@@ -348,6 +349,49 @@ void sv_shm_offer(struct sv_link *link, struct sv_link_hello *hello,
 int sv_shm_attach(struct sv_link *link, const struct sv_link_hello *hello,
 		  int peer_fds[SV_LINK_FDS], int sock,
 		  const struct ucred *cred) __must_check;
+
+/*
+ * sv_tcp.c: the link over the TCP connection on which MPA frames have been
+ * exchanged. It has two owners, the QP and the connection manager: the QP lets go
+ * of it by sv_link_close(), the connection manager by sv_tcp_cm_release(). In
+ * whichever order, after the second one the stream is ended in order.
+ *
+ * create: takes a reference of the QP; sock, which nobody watches any more, is
+ * consumed on success. 0 or a positive errno. cm_fn is called by the engine,
+ * without a lock, when there is something for the connection manager, which then
+ * fetches it with cm_take. cm_send: tells the peer's.
+ */
+enum sv_tcp_cm_event {
+	SV_TCP_CM_READY = 1 << 0,
+	SV_TCP_CM_DREQ = 1 << 1,
+	SV_TCP_CM_DREP = 1 << 2,
+	SV_TCP_CM_FIRST = 1 << 3, /* something has come in */
+	SV_TCP_CM_EOF = 1 << 4,
+};
+
+struct sv_tcp_setup {
+	bool ext; /* the peer is one of ours, and both frames say so */
+	bool crc; /* either frame asks for it */
+	bool rtr; /* an empty write is to go first */
+	bool hold; /* nothing may go before something has come */
+	uint32_t peer_qpn;
+	uint32_t tx_ctrl_msn; /* last numbers of control messages */
+	uint32_t rx_ctrl_msn;
+	const void *rx; /* what was read behind the frames, and */
+	size_t rx_len;
+	const void *tx; /* what has to go before anything else */
+	size_t tx_len;
+	void (*cm_fn)(struct sv_link *link); /* NULL: no connection manager */
+	void *cm;
+};
+
+int sv_tcp_create(struct sv_qp *qp, int sock, const struct sv_tcp_setup *setup,
+		  struct sv_link **out) __must_check;
+/* What setup->cm was; the connection manager's lock guards it. */
+void **sv_tcp_cm(struct sv_link *link);
+uint32_t sv_tcp_cm_take(struct sv_link *link);
+void sv_tcp_cm_send(struct sv_link *link, enum sv_tcp_cm_event what);
+void sv_tcp_cm_release(struct sv_link *link);
 
 /*
  * sv_qp.c, sv_qpn.c. find takes a reference or returns NULL; it does not find a
@@ -510,6 +554,7 @@ void sv_srq_join(struct sv_qp *qp, struct ibv_srq *srq);
 void sv_srq_leave(struct sv_qp *qp);
 void sv_srq_forget(struct sv_qp *qp);
 struct sv_rwr *sv_srq_take(struct sv_qp *qp);
+uint32_t sv_srq_avail(struct sv_qp *qp);
 
 /* sv_qpn.c. add: gives it a number; 0 or ENOMEM. port: which one of its process's
  * a number names. */

@@ -46,6 +46,7 @@ void sv_link_quiesce(uint32_t key, uint32_t timeout_ms)
 void sv_link_enter(struct sv_link *link)
 {
 	link->qp->link = link;
+	link->qp->ops_refused = link->ops_refused;
 	link->ops->enter(link);
 }
 

@@ -48,6 +48,7 @@ struct sv_link {
 	atomic_bool attention; /* progress even if nothing came in */
 	atomic_bool dead; /* peer is gone; written under qp->lock */
 	uint32_t peer_qpn;
+	uint32_t ops_refused; /* bits of enum ibv_wr_opcode; constant */
 	struct list deadline_node; /* timer_lock */
 	uint64_t deadline_ns; /* timer_lock; 0: none */
 	uint64_t gone_due_ns; /* when sends to a peer that left fail; 0: no */

@@ -100,6 +100,7 @@ enum sv_ctrl_type {
 	SV_CTRL_NAK = 17,		/* messages taken, status of the next */
 	SV_CTRL_GONE = 18,		/* sv_ctrl_gone, messages taken */
 	SV_CTRL_WANT = 19,		/* receives wanted, 0 */
+	SV_CTRL_PARAM = 20,		/* rnr_retry of the sender's QP, 0 */
 };
 
 enum sv_ctrl_gone {

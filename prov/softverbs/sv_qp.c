@@ -208,6 +208,7 @@ struct sv_link *sv_qp_take_link(struct sv_qp *qp)
 	struct sv_link *link = qp->link;
 
 	qp->link = NULL;
+	qp->ops_refused = 0;
 	sv_lock_take(&qp->rq_lock);
 	qp->rq_pub = &qp->rq_pub_none;
 	sv_lock_drop(&qp->rq_lock);

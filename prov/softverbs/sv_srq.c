@@ -270,6 +270,17 @@ struct sv_rwr *sv_srq_take(struct sv_qp *qp)
 	return rwr;
 }
 
+/* How many receives there are for whoever takes them first. */
+uint32_t sv_srq_avail(struct sv_qp *qp)
+{
+	uint32_t left;
+
+	sv_lock_take(&qp->srq->lock);
+	left = srq_left(qp->srq);
+	sv_lock_drop(&qp->srq->lock);
+	return left;
+}
+
 /* ---- posting ---- */
 
 /* The one that waits longest, if there is a receive for it; referenced. */

@@ -309,6 +309,13 @@ static __cold int swr_rare(struct sv_qp *qp, struct sv_swr *swr,
 	return 0;
 }
 
+static __cold int op_refused(const struct sv_qp *qp, unsigned int opcode)
+{
+	sv_log("qp %06x: the peer is no softverbs and has no operation %u",
+	       qp->qp.qp_num, opcode);
+	return EOPNOTSUPP;
+}
+
 /* Puts one WR into the queue. Positive errno. Caller holds qp->lock. */
 static int sq_add(struct sv_qp *qp, const struct ibv_send_wr *wr)
 {
@@ -319,6 +326,8 @@ static int sq_add(struct sv_qp *qp, const struct ibv_send_wr *wr)
 	if (unlikely(wr->num_sge < 0 ||
 		     (uint32_t)wr->num_sge > qp->sq.max_sge))
 		return EINVAL;
+	if (unlikely(qp->ops_refused >> (wr->opcode & 31) & 1))
+		return op_refused(qp, wr->opcode);
 	if (unlikely(!wq_room(&qp->sq)))
 		return ENOMEM;
 	err = swr_fill(qp, swr, wr);
