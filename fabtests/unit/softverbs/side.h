@@ -8,7 +8,11 @@
 #define SIDE_H
 
 #include "sv_shm.h"
+#include "sv_tcp.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,7 +188,7 @@ static inline void fds_dup(int to[SV_LINK_FDS], const int from[SV_LINK_FDS])
 }
 
 /* Gives both QPs their links; they are in INIT or later. */
-static inline void pair_links(struct side *a, struct side *b, pid_t pid)
+static inline void pair_shm(struct side *a, struct side *b, pid_t pid)
 {
 	struct side *s[2] = { a, b };
 	struct sv_link_hello hello[2];
@@ -210,6 +214,78 @@ static inline void pair_links(struct side *a, struct side *b, pid_t pid)
 	close(fds[0][0]);
 	for (i = 0; i < 2; i++)
 		MUST(!sv_qp_attach_link(sv_qp(s[i]->qp), link[i]));
+}
+
+/* Two ends of a TCP connection over the loopback interface. */
+static inline void tcp_pair(int sock[2])
+{
+	struct sockaddr_in addr = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	socklen_t len = sizeof(addr);
+	int on = 1, i, lsock;
+
+	lsock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	MUST(lsock >= 0);
+	MUST(!bind(lsock, (struct sockaddr *)&addr, len) && !listen(lsock, 1));
+	MUST(!getsockname(lsock, (struct sockaddr *)&addr, &len));
+	sock[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	MUST(sock[0] >= 0);
+	MUST(!connect(sock[0], (struct sockaddr *)&addr, len));
+	MUST((sock[1] = accept4(lsock, NULL, NULL, SOCK_CLOEXEC)) >= 0);
+	close(lsock);
+	for (i = 0; i < 2; i++)
+		MUST(!setsockopt(sock[i], IPPROTO_TCP, TCP_NODELAY, &on,
+				 sizeof(on)));
+}
+
+static inline void tcp_join(struct side *s, int sock,
+			    const struct sv_tcp_setup *setup)
+{
+	struct sv_link *link;
+
+	MUST(!sv_tcp_create(sv_qp(s->qp), sock, setup, &link));
+	MUST(!sv_qp_attach_link(sv_qp(s->qp), link));
+}
+
+static inline void pair_tcp(struct side *a, struct side *b, bool ext, bool crc)
+{
+	struct sv_tcp_setup setup = { .ext = ext, .crc = crc };
+	int sock[2];
+
+	tcp_pair(sock);
+	setup.peer_qpn = b->qp->qp_num;
+	tcp_join(a, sock[0], &setup);
+	setup.peer_qpn = a->qp->qp_num;
+	tcp_join(b, sock[1], &setup);
+}
+
+/*
+ * A test that is about what any link does is built twice. What the shared memory
+ * does directly or through its rings, TCP does without and with checksums.
+ */
+#ifdef SIDE_TCP
+enum { SIDE_IS_TCP = 1 };
+#else
+enum { SIDE_IS_TCP = 0 };
+#endif
+
+static inline void side_direct(bool direct)
+{
+	setenv("SV_CMA", direct ? "1" : "0", 1);
+	setenv("SIDE_CRC", direct ? "0" : "1", 1);
+}
+
+/* Gives both QPs their links; they are in INIT or later. */
+static inline void pair_links(struct side *a, struct side *b, pid_t pid)
+{
+	const char *crc = getenv("SIDE_CRC");
+
+	if (SIDE_IS_TCP)
+		pair_tcp(a, b, true, crc && *crc == '1');
+	else
+		pair_shm(a, b, pid);
 }
 
 static inline void pair_up(struct side *a, struct side *b)
@@ -271,6 +347,53 @@ static inline void msg_recv(int sock, struct side_msg *msg,
 	memcpy(fds, CMSG_DATA(cm), SV_LINK_FDS * sizeof(int));
 }
 
+static inline void join_remote_shm(struct side *s, int sock,
+				   struct side_msg *mine,
+				   struct side_msg *theirs)
+{
+	struct ucred cred = { .uid = getuid(), .gid = getgid() };
+	int fds[SV_LINK_FDS], peer_fds[SV_LINK_FDS];
+	struct sv_link *link;
+
+	MUST(!sv_shm_create(sv_qp(s->qp), &link));
+	sv_shm_offer(link, &mine->hello, fds);
+	msg_send(sock, mine, fds);
+	msg_recv(sock, theirs, peer_fds);
+	cred.pid = theirs->pid;
+	MUST(!sv_shm_attach(link, &theirs->hello, peer_fds, dup(sock),
+			     &cred));
+	MUST(!sv_qp_attach_link(sv_qp(s->qp), link));
+}
+
+/* Whose process has the lower number offers the other one a connection. */
+static inline void join_remote_tcp(struct side *s, int sock,
+				   struct side_msg *mine,
+				   struct side_msg *theirs)
+{
+	struct sv_tcp_setup setup = { .ext = true };
+	int pair[2], fds[SV_LINK_FDS], peer_fds[SV_LINK_FDS], i;
+
+	tcp_pair(pair);
+	for (i = 0; i < SV_LINK_FDS; i++)
+		fds[i] = pair[1];
+	mine->hello.qpn = s->qp->qp_num;
+	msg_send(sock, mine, fds);
+	msg_recv(sock, theirs, peer_fds);
+	setup.peer_qpn = theirs->hello.qpn;
+	if (mine->pid < theirs->pid) {
+		for (i = 0; i < SV_LINK_FDS; i++)
+			close(peer_fds[i]);
+		close(pair[1]);
+		tcp_join(s, pair[0], &setup);
+	} else {
+		for (i = 1; i < SV_LINK_FDS; i++)
+			close(peer_fds[i]);
+		close(pair[0]);
+		close(pair[1]);
+		tcp_join(s, peer_fds[0], &setup);
+	}
+}
+
 /*
  * Joins this process's QP to the one at the other end of sock, which calls
  * the same; sock is consumed. mine->addr and rkey are delivered as theirs.
@@ -278,24 +401,14 @@ static inline void msg_recv(int sock, struct side_msg *msg,
 static inline void join_remote(struct side *s, int sock, struct side_msg *mine,
 			       struct side_msg *theirs)
 {
-	struct ucred cred = { .uid = getuid(), .gid = getgid() };
-	int fds[SV_LINK_FDS], peer_fds[SV_LINK_FDS];
-	struct sv_link *link;
-	char go = 0;
-
-	MUST(!side_init(s));
-	MUST(!sv_shm_create(sv_qp(s->qp), &link));
-	sv_shm_offer(link, &mine->hello, fds);
 	mine->pid = getpid();
-	msg_send(sock, mine, fds);
-	msg_recv(sock, theirs, peer_fds);
-	cred.pid = theirs->pid;
-	MUST(!sv_shm_attach(link, &theirs->hello, peer_fds, dup(sock),
-			     &cred));
-	MUST(!sv_qp_attach_link(sv_qp(s->qp), link));
+	MUST(!side_init(s));
+	if (SIDE_IS_TCP)
+		join_remote_tcp(s, sock, mine, theirs);
+	else
+		join_remote_shm(s, sock, mine, theirs);
 	MUST(!side_rtr(s, theirs->hello.qpn));
 	MUST(!side_rts(s));
-	(void)go;
 	close(sock);
 }
 

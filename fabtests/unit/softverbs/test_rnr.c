@@ -82,7 +82,7 @@ static void runs_out(const struct kind *k, int retry)
 	struct pair p;
 	uint64_t start;
 
-	setenv("SV_CMA", k->direct ? "1" : "0", 1);
+	side_direct(k->direct);
 	setup(&p, retry, TIMER, &(struct side_opts){ .srq_wr = k->srq ? 8 : 0 });
 	start = sv_now_ns();
 	MUST(!post(&p.a, message(&p, k->op, k->len)));
