@@ -134,7 +134,8 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	 * with NICs, and rdma_xclient asks for none and sends 16 bytes. */
 	qp->cap.max_inline_data = (uint32_t)max_size(
 		qp->cap.max_inline_data,
-		qp->cap.max_send_sge * sizeof(struct ibv_sge));
+		min_size(qp->cap.max_send_sge * sizeof(struct ibv_sge),
+			 sv_ctx(pd->context)->dev->lim.inline_data));
 	if (attr->srq) {
 		qp->cap.max_recv_wr = 0;
 		qp->cap.max_recv_sge = 0;

@@ -33,7 +33,7 @@ static void find_gid(void)
 		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 	};
 	int index = sv_dev_gid_index((struct sockaddr *)&lo);
-	struct ibv_context *ctx = sv_ctx_shared();
+	struct ibv_context *ctx = sv_ctx_shared(sv_dev_by_name("softverbs0"));
 	struct ibv_gid_entry entry;
 
 	MUST(index >= 0 && ctx);
