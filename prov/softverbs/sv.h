@@ -64,6 +64,8 @@ int sv_destroy_comp_channel(struct ibv_comp_channel *channel);
 struct ibv_cq *sv_create_cq(struct ibv_context *context, int cqe,
 			    void *cq_context, struct ibv_comp_channel *channel,
 			    int comp_vector);
+struct ibv_cq_ex *sv_create_cq_ex(struct ibv_context *context,
+				  struct ibv_cq_init_attr_ex *attr);
 int sv_resize_cq(struct ibv_cq *cq, int cqe);
 int sv_destroy_cq(struct ibv_cq *cq);
 int sv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
@@ -73,6 +75,9 @@ const char *sv_wc_status_str(enum ibv_wc_status status);
 
 /* Queue pairs. */
 struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
+struct ibv_qp *sv_create_qp_ex(struct ibv_context *context,
+			       struct ibv_qp_init_attr_ex *attr);
+struct ibv_qp_ex *sv_qp_to_qp_ex(struct ibv_qp *qp);
 int sv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask);
 int sv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask,
 		struct ibv_qp_init_attr *init_attr);

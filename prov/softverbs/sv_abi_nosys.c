@@ -74,12 +74,6 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 
 /* ---- queue pairs ---- */
 
-/* No QP was made with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS. */
-struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
-{
-	return sv_abi_null(__func__);
-}
-
 int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
 	return nosys(__func__);

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum {
 	SV_POLL_HOT = 8, /* links looked at in every poll */
@@ -38,6 +39,12 @@ static __cold void cq_overrun(struct sv_cq *cq, const struct sv_qp *qp)
 	sv_async_raise(cq->ctx, &event);
 }
 
+static __cold void time_take(struct sv_cq_time *time)
+{
+	time->raw_ns = sv_clock_ns(CLOCK_MONOTONIC_RAW);
+	time->wall_ns = sv_clock_ns(CLOCK_REALTIME);
+}
+
 void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
 {
 	uint32_t prod;
@@ -53,6 +60,8 @@ void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
 		return;
 	}
 	cq->ring[prod & cq->mask] = *cqe;
+	if (unlikely(cq->times))
+		time_take(&cq->times[prod & cq->mask]);
 	/* Pairs with the unlocked look in cq_pop(). */
 	atomic_store_explicit(&cq->prod, prod + 1, memory_order_release);
 	arm = atomic_load_explicit(&cq->arm, memory_order_relaxed);
@@ -64,7 +73,9 @@ void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
 	sv_lock_drop(&cq->lock);
 }
 
-static int cq_pop(struct sv_cq *cq, int num, struct ibv_wc *wc)
+/* time: of the last one, or NULL. */
+static __hot_inline int cq_pop(struct sv_cq *cq, int num, struct ibv_wc *wc,
+			       struct sv_cq_time *time)
 {
 	const struct sv_cqe *cqe;
 	uint32_t cons, prod;
@@ -81,10 +92,12 @@ static int cq_pop(struct sv_cq *cq, int num, struct ibv_wc *wc)
 	for (; got < num && cons != prod; cons++, got++) {
 		cqe = &cq->ring[cons & cq->mask];
 		wc[got] = cqe->wc;
+		if (time && cq->times)
+			*time = cq->times[cons & cq->mask];
 		if (unlikely(!cqe->qp))
 			continue;
 		wq = cqe->is_recv ? &cqe->qp->rq : &cqe->qp->sq;
-		/* Pairs with the acquire in wq_room(). */
+		/* Pairs with the acquire in sv_wq_has_room(). */
 		atomic_store_explicit(&wq->free, cqe->wqe_end,
 				      memory_order_release);
 	}
@@ -104,8 +117,12 @@ void sv_cq_purge(struct sv_cq *cq, struct sv_qp *qp)
 	for (; from != prod; from++) {
 		if (cq->ring[from & cq->mask].qp == qp)
 			continue;
-		if (from != to)
+		if (from != to) {
 			cq->ring[to & cq->mask] = cq->ring[from & cq->mask];
+			if (cq->times)
+				cq->times[to & cq->mask] =
+					cq->times[from & cq->mask];
+		}
 		to++;
 	}
 	atomic_store(&cq->prod, to);
@@ -207,23 +224,21 @@ static void cq_progress(struct sv_cq *cq)
 
 /* ---- verbs ---- */
 
-int sv_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
+static __hot_inline int poll(struct sv_cq *cq, int num, struct ibv_wc *wc,
+			     struct sv_cq_time *time)
 {
-	struct sv_cq *cq = sv_cq(ibcq);
 	uint32_t polls;
 	int got;
 
-	if (num <= 0)
-		return num ? -EINVAL : 0;
 	/* A plain counter: a lost count delays a lease, nothing more. */
 	polls = atomic_load_explicit(&cq->polls, memory_order_relaxed) + 1;
 	atomic_store_explicit(&cq->polls, polls, memory_order_relaxed);
-	got = cq_pop(cq, num, wc);
+	got = cq_pop(cq, num, wc, time);
 	if (got && polls % SV_POLL_FAIR)
 		return got;
 	cq_progress(cq);
 	if (got < num)
-		got += cq_pop(cq, num - got, wc + got);
+		got += cq_pop(cq, num - got, wc + got, time);
 	if (unlikely(!atomic_load_explicit(&cq->leased,
 					   memory_order_relaxed)) &&
 	    polls - atomic_load_explicit(&cq->polls_armed,
@@ -233,6 +248,18 @@ int sv_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
 		    SV_ARM_NONE)
 		sv_lease_start(cq);
 	return got;
+}
+
+int sv_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
+{
+	if (num <= 0)
+		return num ? -EINVAL : 0;
+	return poll(sv_cq(ibcq), num, wc, NULL);
+}
+
+int sv_cq_poll_one(struct sv_cq *cq, struct ibv_wc *wc, struct sv_cq_time *time)
+{
+	return poll(cq, 1, wc, time);
 }
 
 /*

@@ -16,6 +16,7 @@
  *
  *	connection manager's locks (sv_cm.h)
  *	lease_lock (sv_lease.c)
+ *	sv_cursor.lock | sv_builder.lock	held across calls of the application
  *	sv_cq.poll_lock		never two of them
  *	sv_qp.lock		never two of them
  *	sv_qp.rq_lock | sv_srq.lock
@@ -60,6 +61,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include "compiler.h"
 #include "list.h"
@@ -119,6 +121,20 @@ struct sv_cqe {
 
 static_assert(sizeof(struct sv_cqe) == CACHELINE, "one line per completion");
 
+/* When a completion was queued, if the CQ was created to tell. */
+struct sv_cq_time {
+	uint64_t raw_ns; /* CLOCK_MONOTONIC_RAW: the device's clock, 1 GHz */
+	uint64_t wall_ns; /* CLOCK_REALTIME */
+};
+
+/* sv_cq_ex.c: what ibv_start_poll() and the like keep. */
+struct sv_cursor {
+	struct sv_lock lock; /* from start_poll to end_poll, if shared */
+	bool shared; /* by threads */
+	struct ibv_wc wc;
+	struct sv_cq_time time;
+};
+
 enum sv_arm {
 	SV_ARM_NONE,
 	SV_ARM_SOLICITED,
@@ -133,8 +149,9 @@ struct sv_cq {
 	struct sv_ctx *ctx;
 	struct sv_chan *chan;
 
-	struct sv_lock lock; /* guards ring, mask, arm; orders pushes */
+	struct sv_lock lock; /* guards ring, times, mask, arm; orders pushes */
 	struct sv_cqe *ring;
+	struct sv_cq_time *times; /* goes with ring; NULL: nobody asked */
 	uint32_t mask;
 	atomic_uint prod; /* written under lock, read without */
 	atomic_uint cons; /* the same */
@@ -157,6 +174,7 @@ struct sv_cq {
 	uint32_t polls_seen; /* lease_lock */
 	struct list lease_node; /* lease_lock */
 	atomic_int users; /* QPs */
+	struct sv_cursor *cursor; /* NULL: made by ibv_create_cq() */
 };
 
 /*
@@ -214,6 +232,17 @@ struct sv_rwr {
 	struct ibv_sge sge[];
 };
 
+/* What a QP made with operations to be put together by calls has besides. */
+struct sv_builder {
+	struct sv_lock lock; /* from wr_start to wr_complete; before sv_qp.lock */
+	uint64_t ops; /* enum ibv_qp_create_send_ops_flags */
+	uint32_t base; /* sq.posted at the start */
+	uint32_t next; /* index of the next WR */
+	struct sv_swr *swr; /* being put together */
+	bool has_data;
+	int err; /* the first that happened; positive errno */
+};
+
 enum sv_rq_state {
 	SV_RQ_RESET, /* posting is an error */
 	SV_RQ_READY,
@@ -238,6 +267,7 @@ struct sv_qp {
 	bool sq_sig_all;
 	uint32_t sink_access; /* what memory must grant that a read fills */
 	uint32_t max_msg;
+	struct sv_builder *ex; /* NULL: sends are posted by ibv_post_send() */
 
 	struct sv_lock lock; /* guards all below but rq, and the link's insides */
 	struct ibv_qp_attr attr; /* attr.qp_state is the state */
@@ -266,6 +296,14 @@ struct sv_qp {
 static inline uint32_t sv_wq_posted(struct sv_wq *wq)
 {
 	return atomic_load_explicit(&wq->posted, memory_order_acquire);
+}
+
+/* Whether the WR with this index, behind those posted, has a slot. */
+static inline bool sv_wq_has_room(struct sv_wq *wq, uint32_t index)
+{
+	/* Pairs with the release in cq_pop(). */
+	return index - atomic_load_explicit(&wq->free, memory_order_acquire) <
+	       wq->max_wr;
 }
 
 static inline struct sv_dev *sv_dev(struct ibv_device *device)
@@ -458,6 +496,7 @@ const uint8_t *sv_core_identity(void);
 void sv_core_add_ctx(struct sv_ctx *ctx);
 void sv_core_del_ctx(struct sv_ctx *ctx);
 uint64_t sv_now_ns(void);
+uint64_t sv_clock_ns(clockid_t clock);
 void sv_ops_fill(struct sv_ctx *ctx);
 void sv_ops_kill(struct verbs_context *v);
 enum ibv_mtu sv_dev_mtu(const struct sv_dev *dev);
@@ -485,6 +524,10 @@ int sv_event_wait(int fd);
 int sv_wait_acks(pthread_mutex_t *mutex, pthread_cond_t *cond,
 		 const uint32_t *done, uint32_t want) __must_check;
 
+/* sv_cq_ex.c */
+int sv_query_rt_values(struct ibv_context *context,
+		       struct ibv_values_ex *values);
+
 /* sv_obj.c. Caller holds cq->lock. */
 void sv_chan_raise(struct sv_cq *cq);
 
@@ -496,6 +539,12 @@ void sv_cq_purge(struct sv_cq *cq, struct sv_qp *qp);
 int sv_cq_add_link(struct sv_cq *cq, struct sv_link *link) __must_check;
 void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link);
 void sv_cq_rearm(struct sv_cq *cq);
+int sv_cq_poll_one(struct sv_cq *cq, struct ibv_wc *wc, struct sv_cq_time *time);
+
+/* sv_obj.c: as sv_create_cq(), with times if so wished. */
+struct sv_cq *sv_cq_make(struct ibv_context *context, uint32_t cqe,
+			 struct ibv_comp_channel *channel, uint32_t comp_vector,
+			 bool times);
 
 /* sv_lease.c. Deadlines: caller holds qp->lock. */
 void sv_lease_start(struct sv_cq *cq);
@@ -512,7 +561,7 @@ const struct sv_mr_ent *sv_mr_table(void);
 bool sv_mr_check(const struct sv_mr_ent *tbl, uint32_t key, uint32_t pd_id,
 		 uint32_t access, uint64_t addr, uint64_t len, uint64_t *va);
 
-/* sv_wq.c */
+/* sv_sq.c, sv_wq.c */
 int sv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		 struct ibv_send_wr **bad_wr);
 int sv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,

@@ -166,13 +166,26 @@ static uint32_t chan_detach(struct sv_cq *cq)
 
 /* ---- completion queues ---- */
 
-static struct sv_cqe *ring_alloc(size_t cnt)
-{
-	void *ring;
+struct rings {
+	struct sv_cqe *ring;
+	struct sv_cq_time *times;
+};
 
-	if (posix_memalign(&ring, CACHELINE, cnt * sizeof(struct sv_cqe)))
-		return NULL;
-	return ring;
+static bool rings_alloc(struct rings *rings, size_t cnt, bool times)
+{
+	void *mem;
+
+	if (posix_memalign(&mem, CACHELINE, cnt * sizeof(struct sv_cqe)))
+		return false;
+	rings->ring = mem;
+	rings->times = NULL;
+	if (!times)
+		return true;
+	rings->times = calloc(cnt, sizeof(struct sv_cq_time));
+	if (rings->times)
+		return true;
+	free(mem);
+	return false;
 }
 
 static void cq_init(struct sv_cq *cq, struct ibv_context *context,
@@ -193,16 +206,25 @@ static void cq_init(struct sv_cq *cq, struct ibv_context *context,
 		atomic_fetch_add(&cq->chan->users, 1);
 }
 
-struct ibv_cq *sv_create_cq(struct ibv_context *context, int cqe,
-			    void *cq_context, struct ibv_comp_channel *channel,
-			    int comp_vector)
+struct sv_cq *sv_cq_make(struct ibv_context *context, uint32_t cqe,
+			 struct ibv_comp_channel *channel, uint32_t comp_vector,
+			 bool times)
 {
 	struct sv_dev *dev = sv_ctx(context)->dev;
+	struct rings rings;
 	struct sv_cq *cq;
 	size_t cnt;
 
-	if (cqe < 1 || (uint32_t)cqe > dev->lim.cqe || comp_vector < 0 ||
-	    comp_vector >= context->num_comp_vectors) {
+	if (sv_ctx_dead(context)) {
+		errno = ENODEV;
+		return NULL;
+	}
+	if (cqe < 1 || cqe > dev->lim.cqe ||
+	    comp_vector >= (uint32_t)context->num_comp_vectors ||
+	    (channel && channel->context != context)) {
+		sv_log("CQ of %u entries, vector %u: 1 to %u, and %d vectors",
+		       cqe, comp_vector, dev->lim.cqe,
+		       context->num_comp_vectors);
 		errno = EINVAL;
 		return NULL;
 	}
@@ -210,19 +232,20 @@ struct ibv_cq *sv_create_cq(struct ibv_context *context, int cqe,
 	if (!cq)
 		goto err_nomem;
 	cnt = pow2_at_least(cqe);
-	cq->ring = ring_alloc(cnt);
-	if (!cq->ring)
+	if (!rings_alloc(&rings, cnt, times))
 		goto err_free_cq;
 	if (!sv_dev_take(dev, SV_RES_CQ))
-		goto err_free_ring;
+		goto err_free_rings;
+	cq->ring = rings.ring;
+	cq->times = rings.times;
 	cq->mask = cnt - 1;
 	cq->cq.cqe = (int)min_size(cnt, dev->lim.cqe);
-	cq->cq.cq_context = cq_context;
 	cq_init(cq, context, channel);
-	return &cq->cq;
+	return cq;
 
-err_free_ring:
-	free(cq->ring);
+err_free_rings:
+	free(rings.ring);
+	free(rings.times);
 err_free_cq:
 	free(cq);
 err_nomem:
@@ -230,10 +253,23 @@ err_nomem:
 	return NULL;
 }
 
+struct ibv_cq *sv_create_cq(struct ibv_context *context, int cqe,
+			    void *cq_context, struct ibv_comp_channel *channel,
+			    int comp_vector)
+{
+	struct sv_cq *cq = sv_cq_make(context, (uint32_t)cqe, channel,
+				      (uint32_t)comp_vector, false);
+
+	if (!cq)
+		return NULL;
+	cq->cq.cq_context = cq_context;
+	return &cq->cq;
+}
+
 int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
 {
 	struct sv_cq *cq = sv_cq(ibcq);
-	struct sv_cqe *ring, *old;
+	struct rings rings, old;
 	uint32_t i, cons, used;
 	size_t cnt;
 
@@ -242,25 +278,30 @@ int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	if (cqe < 1 || (uint32_t)cqe > cq->ctx->dev->lim.cqe)
 		return EINVAL;
 	cnt = pow2_at_least(cqe);
-	ring = ring_alloc(cnt);
-	if (!ring)
+	if (!rings_alloc(&rings, cnt, cq->times))
 		return ENOMEM;
 	sv_lock_take(&cq->lock);
 	cons = atomic_load(&cq->cons);
 	used = atomic_load(&cq->prod) - cons;
 	if (used > cnt) {
 		sv_lock_drop(&cq->lock);
-		free(ring);
+		free(rings.ring);
+		free(rings.times);
 		return EINVAL;
 	}
-	for (i = cons; i != cons + used; i++)
-		ring[i & (cnt - 1)] = cq->ring[i & cq->mask];
-	old = cq->ring;
-	cq->ring = ring;
+	for (i = cons; i != cons + used; i++) {
+		rings.ring[i & (cnt - 1)] = cq->ring[i & cq->mask];
+		if (rings.times)
+			rings.times[i & (cnt - 1)] = cq->times[i & cq->mask];
+	}
+	old = (struct rings){ .ring = cq->ring, .times = cq->times };
+	cq->ring = rings.ring;
+	cq->times = rings.times;
 	cq->mask = cnt - 1;
 	cq->cq.cqe = (int)min_size(cnt, cq->ctx->dev->lim.cqe);
 	sv_lock_drop(&cq->lock);
-	free(old);
+	free(old.ring);
+	free(old.times);
 	return 0;
 }
 
@@ -296,6 +337,8 @@ int sv_destroy_cq(struct ibv_cq *ibcq)
 	pthread_cond_destroy(&ibcq->cond);
 	free(cq->links);
 	free(cq->ring);
+	free(cq->times);
+	free(cq->cursor);
 	free(cq);
 	return 0;
 }

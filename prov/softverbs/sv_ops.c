@@ -93,6 +93,9 @@ void sv_ops_fill(struct sv_ctx *ctx)
 		v->context.ops.post_send = sv_post_send_look;
 	v->query_port = sv_query_port_len;
 	v->query_device_ex = sv_query_device_ex;
+	v->query_rt_values = sv_query_rt_values;
+	v->create_cq_ex = sv_create_cq_ex;
+	v->create_qp_ex = sv_create_qp_ex;
 }
 
 void sv_ops_kill(struct verbs_context *v)

@@ -28,6 +28,7 @@ void sv_qp_put(struct sv_qp *qp)
 	sv_wq_fini(&qp->rq);
 	pthread_mutex_destroy(&qp->qp.mutex);
 	pthread_cond_destroy(&qp->qp.cond);
+	free(qp->ex);
 	free(qp);
 }
 

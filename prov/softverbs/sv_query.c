@@ -60,7 +60,11 @@ int sv_query_device_ex(struct ibv_context *context,
 		       const struct ibv_query_device_ex_input *input,
 		       struct ibv_device_attr_ex *attr, size_t attr_size)
 {
-	struct ibv_device_attr_ex full = { .phys_port_cnt_ex = 1 };
+	struct ibv_device_attr_ex full = {
+		.completion_timestamp_mask = UINT64_MAX,
+		.hca_core_clock = 1000000, /* kHz: see sv_query_rt_values() */
+		.phys_port_cnt_ex = 1,
+	};
 	int err;
 
 	if (attr_size < sizeof(full.orig_attr) || (input && input->comp_mask))

@@ -131,12 +131,17 @@ __cold void sv_lock_wake(struct sv_lock *lock)
 	syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-uint64_t sv_now_ns(void)
+uint64_t sv_clock_ns(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_gettime(clock, &ts);
 	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+uint64_t sv_now_ns(void)
+{
+	return sv_clock_ns(CLOCK_MONOTONIC);
 }
 
 const char *sv_wc_status_str(enum ibv_wc_status status)

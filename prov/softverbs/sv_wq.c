@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Work queues: posting, validation, walking SGEs, completing. How a send WR
- * reaches the peer is the link's business.
+ * Work queues: walking SGEs, completing, posting receives. Sends are posted in
+ * sv_sq.c; how one reaches the peer is the link's business.
  *
  * A WR that is wrong in a way that hardware notices when it executes it (keys,
- * bounds) is accepted here and completes in error, in its turn.
+ * bounds) is accepted when it is posted and completes in error, in its turn.
  */
 #include "sv_link.h"
 
@@ -40,14 +40,6 @@ void sv_wq_reset(struct sv_wq *wq)
 	wq->sent = 0;
 	wq->done = 0;
 	atomic_store(&wq->free, 0);
-}
-
-static bool wq_room(struct sv_wq *wq)
-{
-	/* Pairs with the release in cq_pop(). */
-	return atomic_load_explicit(&wq->posted, memory_order_relaxed) -
-		       atomic_load_explicit(&wq->free, memory_order_acquire) <
-	       wq->max_wr;
 }
 
 struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index)
@@ -246,148 +238,6 @@ void sv_flush(struct sv_qp *qp)
 		sv_rq_complete(qp, &cqe, false);
 }
 
-/* ---- posting sends ---- */
-
-/*
- * Sends, writes and reads are numbered first: one comparison tells them from
- * all that is rare.
- */
-static bool opcode_is_rare(enum ibv_wr_opcode opcode)
-{
-	static_assert(IBV_WR_RDMA_WRITE == 0 &&
-			      IBV_WR_RDMA_WRITE_WITH_IMM < IBV_WR_RDMA_READ &&
-			      IBV_WR_SEND_WITH_IMM < IBV_WR_RDMA_READ,
-		      "common ones first");
-	return (unsigned int)opcode > IBV_WR_RDMA_READ;
-}
-
-/* Copies the payload (inline) or the SGEs behind the WR. Positive errno. */
-static int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
-		    const struct ibv_send_wr *wr)
-{
-	char *inl = (char *)swr->sge;
-	uint64_t len = 0;
-	int i;
-
-	for (i = 0; i < wr->num_sge; i++)
-		len += wr->sg_list[i].length;
-	if (len > qp->max_msg)
-		return EINVAL;
-	swr->len = len;
-	if (!(wr->send_flags & IBV_SEND_INLINE)) {
-		for (i = 0; i < wr->num_sge; i++)
-			swr->sge[i] = wr->sg_list[i];
-		swr->num_sge = wr->num_sge;
-		return 0;
-	}
-	if (len > qp->cap.max_inline_data || wr->opcode >= IBV_WR_RDMA_READ)
-		return EINVAL;
-	for (i = 0; i < wr->num_sge; i++) {
-		memcpy(inl, (void *)(uintptr_t)wr->sg_list[i].addr,
-		       wr->sg_list[i].length);
-		inl += wr->sg_list[i].length;
-	}
-	swr->num_sge = 0;
-	return 0;
-}
-
-/* What is particular to an atomic; there is no other yet. Positive errno. */
-static __cold int swr_rare(struct sv_qp *qp, struct sv_swr *swr,
-			       const struct ibv_send_wr *wr)
-{
-	struct sv_operands *arg = sv_sq_operands(qp, swr);
-
-	if (wr->opcode != IBV_WR_ATOMIC_CMP_AND_SWP &&
-	    wr->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD)
-		return EOPNOTSUPP;
-	if (swr->len != sizeof(arg->swap))
-		return EINVAL;
-	swr->rkey = wr->wr.atomic.rkey;
-	arg->compare_add = wr->wr.atomic.compare_add;
-	arg->swap = wr->wr.atomic.swap;
-	swr->consumes_recv = false;
-	return 0;
-}
-
-static __cold int op_refused(const struct sv_qp *qp, unsigned int opcode)
-{
-	sv_log("qp %06x: the peer is no softverbs and has no operation %u",
-	       qp->qp.qp_num, opcode);
-	return EOPNOTSUPP;
-}
-
-/* Puts one WR into the queue. Positive errno. Caller holds qp->lock. */
-static int sq_add(struct sv_qp *qp, const struct ibv_send_wr *wr)
-{
-	uint32_t posted = sv_wq_posted(&qp->sq);
-	struct sv_swr *swr = sv_sq_slot(qp, posted);
-	int err;
-
-	if (unlikely(wr->num_sge < 0 ||
-		     (uint32_t)wr->num_sge > qp->sq.max_sge))
-		return EINVAL;
-	if (unlikely(qp->ops_refused >> (wr->opcode & 31) & 1))
-		return op_refused(qp, wr->opcode);
-	if (unlikely(!wq_room(&qp->sq)))
-		return ENOMEM;
-	err = swr_fill(qp, swr, wr);
-	if (unlikely(err))
-		return err;
-	swr->wr_id = wr->wr_id;
-	swr->raddr = wr->wr.rdma.remote_addr;
-	swr->rkey = wr->wr.rdma.rkey;
-	swr->imm = wr->imm_data;
-	swr->offset = 0;
-	swr->opcode = wr->opcode;
-	swr->flags = wr->send_flags |
-		     (qp->sq_sig_all ? IBV_SEND_SIGNALED : 0);
-	swr->state = SV_WR_POSTED;
-	swr->status = IBV_WC_SUCCESS;
-	swr->mode = 0;
-	swr->consumes_recv = wr->opcode != IBV_WR_RDMA_WRITE &&
-			     wr->opcode != IBV_WR_RDMA_READ;
-	if (unlikely(opcode_is_rare(wr->opcode))) {
-		err = swr_rare(qp, swr, wr);
-		if (err)
-			return err;
-	}
-	atomic_store_explicit(&qp->sq.posted, posted + 1, memory_order_relaxed);
-	return 0;
-}
-
-static bool can_post_send(enum ibv_qp_state state)
-{
-	return state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
-	       state == IBV_QPS_SQE || state == IBV_QPS_ERR;
-}
-
-int sv_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
-		 struct ibv_send_wr **bad_wr)
-{
-	struct sv_qp *qp = sv_qp(ibqp);
-	int err = 0;
-
-	sv_lock_take(&qp->lock);
-	if (unlikely(!can_post_send(qp->attr.qp_state)))
-		err = EINVAL;
-	for (; wr && !err; wr = wr->next) {
-		err = sq_add(qp, wr);
-		if (unlikely(err))
-			break;
-	}
-	if (likely(qp->attr.qp_state == IBV_QPS_RTS)) {
-		if (likely(qp->link))
-			qp->link->ops->push(qp->link);
-	} else if (qp->attr.qp_state == IBV_QPS_ERR ||
-		   qp->attr.qp_state == IBV_QPS_SQE) {
-		sv_flush(qp);
-	}
-	sv_lock_drop(&qp->lock);
-	if (unlikely(err))
-		*bad_wr = wr;
-	return err;
-}
-
 /* ---- posting receives ---- */
 
 /* Positive errno. Caller holds the lock for posting. */
@@ -401,7 +251,7 @@ static inline int rq_add(struct sv_wq *wq, const struct ibv_recv_wr *wr)
 
 	if (unlikely(wr->num_sge < 0 || (uint32_t)wr->num_sge > wq->max_sge))
 		return EINVAL;
-	if (unlikely(!wq_room(wq)))
+	if (unlikely(!sv_wq_has_room(wq, posted)))
 		return ENOMEM;
 	for (i = 0; i < wr->num_sge; i++) {
 		rwr->sge[i] = wr->sg_list[i];

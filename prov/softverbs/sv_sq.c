@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Posting sends by ibv_post_send(). What is wrong with a WR in itself is
+ * refused here; what hardware notices when it executes it (keys, bounds)
+ * completes in error, in its turn.
+ */
+#include "sv_sq.h"
+#include "sv_link.h"
+
+__cold int sv_op_refuse(const struct sv_qp *qp, enum ibv_wr_opcode opcode)
+{
+	sv_log("qp %06x: the peer is no softverbs and has no operation %u",
+	       qp->qp.qp_num, opcode);
+	return EOPNOTSUPP;
+}
+
+/* Copies the payload (inline) or the SGEs behind the WR. Positive errno. */
+static int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
+		    const struct ibv_send_wr *wr)
+{
+	const struct ibv_sge *sge = wr->sg_list;
+	int i, err = 0;
+
+	if (!(wr->send_flags & IBV_SEND_INLINE))
+		return sv_swr_set_sges(qp, swr, sge, wr->num_sge);
+	if (wr->opcode >= IBV_WR_RDMA_READ)
+		return EINVAL;
+	swr->len = 0;
+	swr->num_sge = 0;
+	for (i = 0; i < wr->num_sge && !err; i++)
+		err = sv_swr_add_inline(qp, swr,
+					(void *)(uintptr_t)sge[i].addr,
+					sge[i].length);
+	return err;
+}
+
+/* What is particular to an atomic; there is no other yet. Positive errno. */
+int sv_swr_end_rare(struct sv_qp *qp, struct sv_swr *swr)
+{
+	switch (swr->opcode) {
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		swr->consumes_recv = false;
+		return swr->len == sizeof(uint64_t) ? 0 : EINVAL;
+	default:
+		return EOPNOTSUPP;
+	}
+}
+
+static __cold int swr_rare(struct sv_qp *qp, struct sv_swr *swr,
+			   const struct ibv_send_wr *wr)
+{
+	struct sv_operands *arg = sv_sq_operands(qp, swr);
+
+	swr->rkey = wr->wr.atomic.rkey;
+	arg->compare_add = wr->wr.atomic.compare_add;
+	arg->swap = wr->wr.atomic.swap;
+	return sv_swr_end_rare(qp, swr);
+}
+
+/* Writes one WR into the queue. Positive errno. Caller holds qp->lock. */
+static int sq_add(struct sv_qp *qp, uint32_t index,
+		  const struct ibv_send_wr *wr)
+{
+	struct sv_swr *swr = sv_sq_slot(qp, index);
+	int err;
+
+	if (unlikely(wr->num_sge < 0 ||
+		     (uint32_t)wr->num_sge > qp->sq.max_sge))
+		return EINVAL;
+	if (unlikely(sv_op_refused(qp, wr->opcode)))
+		return sv_op_refuse(qp, wr->opcode);
+	if (unlikely(!sv_wq_has_room(&qp->sq, index)))
+		return ENOMEM;
+	err = swr_fill(qp, swr, wr);
+	if (unlikely(err))
+		return err;
+	sv_swr_begin(qp, swr, wr->wr_id, wr->opcode, wr->send_flags);
+	swr->raddr = wr->wr.rdma.remote_addr;
+	swr->rkey = wr->wr.rdma.rkey;
+	swr->imm = wr->imm_data;
+	if (unlikely(sv_opcode_is_rare(wr->opcode)))
+		return swr_rare(qp, swr, wr);
+	return 0;
+}
+
+void sv_sq_publish(struct sv_qp *qp, uint32_t posted)
+{
+	atomic_store_explicit(&qp->sq.posted, posted, memory_order_relaxed);
+	if (likely(qp->attr.qp_state == IBV_QPS_RTS)) {
+		if (likely(qp->link))
+			qp->link->ops->push(qp->link);
+	} else if (qp->attr.qp_state == IBV_QPS_ERR ||
+		   qp->attr.qp_state == IBV_QPS_SQE) {
+		sv_flush(qp);
+	}
+}
+
+static int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
+		     struct ibv_send_wr **bad_wr)
+{
+	uint32_t posted;
+	int err = 0;
+
+	sv_lock_take(&qp->lock);
+	posted = sv_wq_posted(&qp->sq);
+	if (unlikely(!sv_sq_open(qp)))
+		err = EINVAL;
+	for (; wr && !err; wr = wr->next) {
+		err = sq_add(qp, posted, wr);
+		if (unlikely(err))
+			break;
+		posted++;
+	}
+	sv_sq_publish(qp, posted);
+	sv_lock_drop(&qp->lock);
+	if (unlikely(err))
+		*bad_wr = wr;
+	return err;
+}
+
+int sv_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
+		 struct ibv_send_wr **bad_wr)
+{
+	struct sv_qp *qp = sv_qp(ibqp);
+	int err;
+
+	if (likely(!qp->ex))
+		return post_send(qp, wr, bad_wr);
+	/* Not while somebody is building. */
+	sv_lock_take(&qp->ex->lock);
+	err = post_send(qp, wr, bad_wr);
+	sv_lock_drop(&qp->ex->lock);
+	return err;
+}
