@@ -34,6 +34,10 @@ struct side_opts {
 	uint32_t sges; /* 0: 4 */
 	uint32_t inl;
 	uint32_t srq_wr; /* 0: receives are the QP's own */
+	uint64_t send_ops; /* 0: no builder */
+	bool cq_ex; /* CQs are extended ones, with: */
+	uint64_t wc_flags;
+	uint32_t cq_flags;
 };
 
 struct side {
@@ -60,6 +64,47 @@ struct side {
 			abort();                                      \
 		}                                                     \
 	} while (0)
+
+static inline struct ibv_cq *side_cq(struct side *s, int cqe,
+				     const struct side_opts *o)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = cqe,
+		.cq_context = s,
+		.channel = s->chan,
+		.wc_flags = o->wc_flags,
+		.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS,
+		.flags = o->cq_flags,
+	};
+	struct ibv_cq *cq;
+
+	if (o->cq_ex)
+		cq = ibv_cq_ex_to_cq(sv_create_cq_ex(s->ctx, &attr));
+	else
+		cq = sv_create_cq(s->ctx, cqe, s, s->chan, 0);
+	MUST(cq);
+	return cq;
+}
+
+static inline struct ibv_qp *side_qp(struct side *s, struct ibv_qp_init_attr *init,
+				     uint64_t send_ops)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.send_cq = init->send_cq,
+		.recv_cq = init->recv_cq,
+		.srq = init->srq,
+		.cap = init->cap,
+		.qp_type = init->qp_type,
+		.sq_sig_all = init->sq_sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD |
+			     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = s->pd,
+		.send_ops_flags = send_ops,
+	};
+
+	return send_ops ? sv_create_qp_ex(s->ctx, &attr) :
+			  sv_create_qp(s->pd, init);
+}
 
 static inline void side_open(struct side *s, const struct side_opts *opts)
 {
@@ -88,10 +133,10 @@ static inline void side_open(struct side *s, const struct side_opts *opts)
 	MUST((s->pd = sv_alloc_pd(s->ctx)));
 	if (o.channel)
 		MUST((s->chan = sv_create_comp_channel(s->ctx)));
-	MUST((s->scq = sv_create_cq(s->ctx, cqe, s, s->chan, 0)));
+	s->scq = side_cq(s, cqe, &o);
 	s->rcq = s->scq;
 	if (!o.one_cq)
-		MUST((s->rcq = sv_create_cq(s->ctx, cqe, s, s->chan, 0)));
+		s->rcq = side_cq(s, cqe, &o);
 	srq.attr.max_wr = o.srq_wr;
 	srq.attr.max_sge = o.sges ? o.sges : 4;
 	if (o.srq_wr)
@@ -107,7 +152,7 @@ static inline void side_open(struct side *s, const struct side_opts *opts)
 		.max_recv_sge = o.sges ? o.sges : 4,
 		.max_inline_data = o.inl,
 	};
-	MUST((s->qp = sv_create_qp(s->pd, &init)));
+	MUST((s->qp = side_qp(s, &init, o.send_ops)));
 }
 
 static inline int side_init(struct side *s)
