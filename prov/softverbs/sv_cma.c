@@ -206,7 +206,8 @@ bool sv_shm_direct(struct sv_shm *shm, struct sv_swr *swr, size_t *budget,
  * Receives a message by reading it out of the sender's memory. The sender
  * does not take its buffers back while busy is set; if it had already given
  * up the message, nothing is delivered: RETRY_EXC, which is not a status of
- * receives, says so.
+ * receives, says so. Its keys are looked at here, too: it may have withdrawn a
+ * region meanwhile, and then waits for busy as it does for a WRITE.
  */
 enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 			   int from_cnt, struct sv_rwr *rwr, uint32_t total)
@@ -215,6 +216,7 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 	struct iovec iov[SV_MAX_SGE];
 	uint32_t done = 0, off, len;
 	int i, cnt, err;
+	uint64_t va;
 
 	atomic_store(&shm->peer->busy, SV_BUSY_PULL);
 	if (!sv_shm_peer_open(shm)) {
@@ -222,6 +224,12 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 		goto out;
 	}
 	for (i = 0; i < from_cnt && done < total; i++) {
+		if (from[i].length &&
+		    !sv_mr_check(shm->mr_tbl, from[i].lkey, shm->peer_pd, 0,
+				 from[i].addr, from[i].length, &va)) {
+			status = IBV_WC_REM_OP_ERR;
+			goto out;
+		}
 		for (off = 0; off < from[i].length && done < total;
 		     off += len, done += len) {
 			len = min_size(from[i].length - off, total - done);

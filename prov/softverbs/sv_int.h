@@ -17,7 +17,7 @@
  *	connection manager's locks (sv_cm.h)
  *	lease_lock (sv_lease.c)
  *	sv_cursor.lock | sv_builder.lock	held across calls of the application
- *	sv_cq.poll_lock		never two of them
+ *	sv_cq.poll_lock		never two of them | rounds_lock (sv_link.c)
  *	sv_qp.lock		never two of them
  *	sv_qp.rq_lock | sv_srq.lock
  *	sv_cq.lock		never two of them
@@ -644,11 +644,13 @@ void sv_qp_drained(struct sv_qp *qp);
 void sv_qp_drop_link(struct sv_qp *qp, struct sv_link *link);
 
 /*
- * sv_link.c. quiesce: no peer is copying to or from the region with this key
- * any more, or the time is over. close: undoes attach; the link is on no CQ,
+ * sv_link.c. quiesce: nobody is copying to or from the region with this key any
+ * more; peers, at least: in other processes, or here without the CPU of the
+ * region's owner, or the time is over. Caller of the former holds no lock. close: undoes attach; the link is on no CQ,
  * and qp->link no longer leads to it.
  */
 void sv_link_quiesce(uint32_t key, uint32_t timeout_ms);
+void sv_link_quiesce_peers(uint32_t key, uint32_t timeout_ms);
 void sv_link_close(struct sv_link *link);
 void sv_link_enter(struct sv_link *link); /* makes it qp->link; qp->lock */
 void sv_link_kick(struct sv_link *link); /* qp->lock */

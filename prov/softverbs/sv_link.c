@@ -14,11 +14,15 @@ enum {
 
 static struct lock links_lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct list links = { &links, &links }; /* links_lock */
+static size_t link_cnt; /* links_lock */
+/* Held while the queue pairs' locks are taken: before sv_qp.lock. */
+static struct lock rounds_lock = { PTHREAD_MUTEX_INITIALIZER };
 
 void sv_link_add(struct sv_link *link)
 {
 	lock_take(&links_lock);
 	list_add_tail(&links, &link->node);
+	link_cnt++;
 	lock_drop(&links_lock);
 }
 
@@ -26,10 +30,11 @@ void sv_link_del(struct sv_link *link)
 {
 	lock_take(&links_lock);
 	list_del(&link->node);
+	link_cnt--;
 	lock_drop(&links_lock);
 }
 
-void sv_link_quiesce(uint32_t key, uint32_t timeout_ms)
+void sv_link_quiesce_peers(uint32_t key, uint32_t timeout_ms)
 {
 	const uint64_t until_ns = sv_now_ns() + timeout_ms * 1000000ull;
 	struct sv_link *link;
@@ -41,6 +46,43 @@ void sv_link_quiesce(uint32_t key, uint32_t timeout_ms)
 		link->ops->quiesce(link, key, until_ns);
 	}
 	lock_drop(&links_lock);
+}
+
+/*
+ * Whoever copies for us, a poller or the engine, looks at the key and copies in
+ * one hold of its queue pair's lock: when we have had all these locks once,
+ * nobody copies who found the key valid. So the data path pays nothing. Links
+ * move to the tail as their turn comes; those that are added meanwhile are
+ * behind them, and need no visit.
+ */
+static void quiesce_own(void)
+{
+	struct sv_link *link;
+	struct sv_qp *qp;
+	size_t left;
+
+	lock_take(&rounds_lock);
+	lock_take(&links_lock);
+	for (left = link_cnt; left && !list_empty(&links); left--) {
+		link = list_entry(links.next, struct sv_link, node);
+		list_del(&link->node);
+		list_add_tail(&links, &link->node);
+		qp = link->qp;
+		sv_qp_get(qp);
+		lock_drop(&links_lock);
+		sv_lock_take(&qp->lock);
+		sv_lock_drop(&qp->lock);
+		sv_qp_put(qp);
+		lock_take(&links_lock);
+	}
+	lock_drop(&links_lock);
+	lock_drop(&rounds_lock);
+}
+
+void sv_link_quiesce(uint32_t key, uint32_t timeout_ms)
+{
+	sv_link_quiesce_peers(key, timeout_ms);
+	quiesce_own();
 }
 
 void sv_link_enter(struct sv_link *link)
@@ -194,5 +236,7 @@ void sv_link_fork_child(void)
 		link->ops->fork_child(link);
 	}
 	list_init(&links);
+	link_cnt = 0;
+	lock_init(&rounds_lock);
 	sv_peer_tbl_fork_child();
 }

@@ -293,8 +293,8 @@ err_errno:
 }
 
 /*
- * The key stays, what it stands for changes in one go. What a peer had begun
- * with the old meaning is waited for.
+ * The key stays, what it stands for changes in one go. What was begun with the
+ * old meaning is waited for.
  */
 int sv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr,
 		size_t length, int access)
@@ -337,8 +337,9 @@ int sv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr,
 }
 
 /*
- * From here on no peer starts a copy to or from the region, and those that
- * had started are waited for: the caller may unmap the memory right after.
+ * From here on nobody starts a copy to or from the region, neither a peer nor a
+ * thread of ours, and those that had started are waited for: the caller may
+ * unmap the memory right after.
  */
 int sv_dereg_mr(struct ibv_mr *ibmr)
 {

@@ -75,9 +75,11 @@ void sv_shm_wait_copies(struct sv_shm *shm, uint32_t value)
 void sv_shm_quiesce(struct sv_link *link, uint32_t key, uint64_t until_ns)
 {
 	struct sv_shm *shm = sv_shm(link);
+	uint32_t busy = atomic_load(&shm->own->busy);
 
-	if (atomic_load(&shm->own->busy) == key)
-		busy_wait(shm, key, until_ns);
+	/* A pull does not say which regions. */
+	if (busy == key || busy == SV_BUSY_PULL)
+		busy_wait(shm, busy, until_ns);
 }
 
 void sv_shm_close(struct sv_link *link)

@@ -56,6 +56,15 @@ static void answered(struct sv_shm *shm)
 	} while (swr->mode != SV_TX_ASK || !swr->len);
 }
 
+/* The memory for an answer has gone meanwhile: it fails in its turn. */
+static __cold void answer_lost(struct sv_shm *shm, struct sv_swr *swr)
+{
+	swr->state = SV_WR_DONE;
+	swr->status = IBV_WC_LOC_PROT_ERR;
+	shm->tx_stop = true;
+	shm->rd_cnt = 0;
+}
+
 void sv_shm_resp_take(struct sv_shm *shm)
 {
 	uint32_t tail = atomic_load_explicit(&shm->own->resp_tail,
@@ -72,6 +81,11 @@ void sv_shm_resp_take(struct sv_shm *shm)
 		shm->rd_cnt = 0;
 	while (shm->rd_cnt && tail != shm->rd_head) {
 		swr = sv_sq_slot(shm->link.qp, shm->rd_wr);
+		if (!sv_sges_ok(shm->link.qp->pd, swr->sge, swr->num_sge,
+				shm->link.qp->sink_access)) {
+			answer_lost(shm, swr);
+			break;
+		}
 		off = shm->rd_head & (SV_RESP_SIZE - 1);
 		len = min_size(min_size(tail - shm->rd_head,
 					SV_RESP_SIZE - off),

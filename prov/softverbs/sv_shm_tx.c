@@ -457,27 +457,24 @@ static enum sv_tx_mode mode_pick(struct sv_shm *shm, const struct sv_swr *swr)
 	return swr->opcode == IBV_WR_RDMA_READ ? SV_TX_ASK : SV_TX_PIECES;
 }
 
-/* First look at a WR: how it goes, and whether its local side is in order. */
-static bool tx_begin(struct sv_shm *shm, struct sv_swr *swr)
+/* Whether its local side is in order. */
+static bool tx_memory_ok(struct sv_shm *shm, struct sv_swr *swr)
 {
 	struct sv_qp *qp = shm->link.qp;
 
-	swr->mode = mode_pick(shm, swr);
 	if (unlikely(swr->opcode >= IBV_WR_RDMA_READ))
-		return qp->attr.max_rd_atomic &&
-		       sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
+		return sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
 				  qp->sink_access);
 	return sv_swr_readable(qp, swr);
 }
 
-/* One that is never allowed to ask would wait for ever. */
-static __cold enum push push_bad(struct sv_shm *shm, struct sv_swr *swr)
+/* First look at a WR: how it goes. One that is never allowed to ask would wait
+ * for ever. */
+static bool tx_begin(struct sv_shm *shm, struct sv_swr *swr)
 {
-	bool may_ask = swr->opcode < IBV_WR_RDMA_READ ||
-		       shm->link.qp->attr.max_rd_atomic;
-
-	return push_failed(shm, swr, may_ask ? IBV_WC_LOC_PROT_ERR :
-						IBV_WC_LOC_QP_OP_ERR);
+	swr->mode = mode_pick(shm, swr);
+	return likely(swr->opcode < IBV_WR_RDMA_READ) ||
+	       shm->link.qp->attr.max_rd_atomic;
 }
 
 static enum push push_one(struct sv_shm *shm, struct sv_swr *swr,
@@ -487,8 +484,11 @@ static enum push push_one(struct sv_shm *shm, struct sv_swr *swr,
 		if (swr->flags & IBV_SEND_FENCE && shm->rd_cnt)
 			return PUSH_WAIT;
 		if (unlikely(!tx_begin(shm, swr)))
-			return push_bad(shm, swr);
+			return push_failed(shm, swr, IBV_WC_LOC_QP_OP_ERR);
 	}
+	/* Each time: it may be long since it was last here. */
+	if (unlikely(!tx_memory_ok(shm, swr)))
+		return push_failed(shm, swr, IBV_WC_LOC_PROT_ERR);
 	switch (swr->mode) {
 	case SV_TX_SLOT:
 		return push_slot(shm, swr);
