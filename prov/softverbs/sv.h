@@ -47,6 +47,11 @@ struct ibv_pd *sv_alloc_pd(struct ibv_context *context);
 int sv_dealloc_pd(struct ibv_pd *pd);
 struct ibv_mr *sv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 			 int access);
+struct ibv_mr *sv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
+			      uint64_t iova, int access);
+struct ibv_mr *sv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+				size_t length, uint64_t iova, int fd,
+				int access);
 int sv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
 		size_t length, int access);
 int sv_dereg_mr(struct ibv_mr *mr);

@@ -63,15 +63,6 @@ void ibv_unimport_dm(struct ibv_dm *dm)
 	nosys(__func__);
 }
 
-/* ---- memory ---- */
-
-struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
-				 size_t length, uint64_t iova, int fd,
-				 int access)
-{
-	return sv_abi_null(__func__);
-}
-
 /* ---- queue pairs ---- */
 
 int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)

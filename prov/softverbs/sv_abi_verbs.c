@@ -203,19 +203,23 @@ struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length,
 	return sv_reg_mr(pd, addr, length, access);
 }
 
-/* Regions are addressed as the memory is: another iova is EOPNOTSUPP. */
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
 				uint64_t iova, unsigned int access)
 {
-	if (iova != (uintptr_t)addr)
-		return sv_abi_null("ibv_reg_mr_iova");
-	return sv_reg_mr(pd, addr, length, (int)access);
+	return sv_reg_mr_iova(pd, addr, length, iova, (int)access);
 }
 
 struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
 			       uint64_t iova, int access)
 {
-	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
+	return sv_reg_mr_iova(pd, addr, length, iova, access);
+}
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
+				 size_t length, uint64_t iova, int fd,
+				 int access)
+{
+	return sv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
 }
 
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,

@@ -123,6 +123,19 @@ static uint32_t access_needed(const struct sv_swr *swr)
 						 IBV_ACCESS_REMOTE_WRITE;
 }
 
+/* What the peer gives to all in its protection domain, or to its queue pair. */
+static bool peer_grants(const struct sv_shm *shm, const struct sv_swr *swr,
+			uint32_t offset, uint32_t len, uint64_t *va)
+{
+	const uint64_t addr = swr->raddr + offset;
+	const uint32_t access = access_needed(swr);
+
+	return likely(sv_mr_check(shm->mr_tbl, swr->rkey, shm->peer_pd, access,
+				  addr, len, va)) ||
+	       sv_mr_check(shm->mr_tbl, swr->rkey, shm->peer_window, access,
+			   addr, len, va);
+}
+
 /* One slice of a WRITE or READ. */
 static enum ibv_wc_status slice(struct sv_shm *shm, struct sv_swr *swr,
 				uint32_t len)
@@ -148,8 +161,7 @@ static enum ibv_wc_status slice(struct sv_shm *shm, struct sv_swr *swr,
 	if (!sv_shm_peer_open(shm)) {
 		status = IBV_WC_RETRY_EXC_ERR;
 	} else if (atomic_load(&shm->peer->access) & access &&
-	    sv_mr_check(shm->mr_tbl, swr->rkey, shm->peer_pd, access,
-			swr->raddr + swr->offset, len, &va)) {
+		   peer_grants(shm, swr, swr->offset, len, &va)) {
 		if (shm->in_process)
 			copy_here(from, cnt, va, write);
 		else
@@ -183,8 +195,7 @@ bool sv_shm_direct(struct sv_shm *shm, struct sv_swr *swr, size_t *budget,
 		return true;
 	/* The whole range first: a write that must fail changes nothing. */
 	if (!swr->offset && swr->len > SV_SLICE &&
-	    !sv_mr_check(shm->mr_tbl, swr->rkey, shm->peer_pd,
-			 access_needed(swr), swr->raddr, swr->len, &va)) {
+	    !peer_grants(shm, swr, 0, swr->len, &va)) {
 		*status = IBV_WC_REM_ACCESS_ERR;
 		return true;
 	}
@@ -216,7 +227,6 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 	struct iovec iov[SV_MAX_SGE];
 	uint32_t done = 0, off, len;
 	int i, cnt, err;
-	uint64_t va;
 
 	atomic_store(&shm->peer->busy, SV_BUSY_PULL);
 	if (!sv_shm_peer_open(shm)) {
@@ -225,8 +235,9 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 	}
 	for (i = 0; i < from_cnt && done < total; i++) {
 		if (from[i].length &&
-		    !sv_mr_check(shm->mr_tbl, from[i].lkey, shm->peer_pd, 0,
-				 from[i].addr, from[i].length, &va)) {
+		    !sv_mr_check_va(shm->mr_tbl, from[i].lkey, shm->peer_pd,
+				    SV_ACCESS_LOCAL, from[i].addr,
+				    from[i].length)) {
 			status = IBV_WC_REM_OP_ERR;
 			goto out;
 		}

@@ -93,15 +93,20 @@ struct sv_ctx {
 	struct verbs_context v; /* last: ends in the ibv_context */
 };
 
+/*
+ * Whom a key is for, in the published table: a protection domain, or a queue pair
+ * (windows of type 2). Both are numbered process-wide, never twice, the latter
+ * with this bit.
+ */
+#define SV_OWNER_QP (1u << 31)
+
+/* In the rights of a key, beside enum ibv_access_flags: it is an lkey as well. */
+#define SV_ACCESS_LOCAL (1u << 30)
+
 struct sv_pd {
 	struct ibv_pd pd;
-	uint32_t id; /* process-wide, in the published MR table */
-	atomic_int users; /* MRs, SRQs, QPs */
-};
-
-struct sv_mr {
-	struct ibv_mr mr;
-	uint32_t index;
+	uint32_t id;
+	atomic_int users; /* MRs, MWs, SRQs, QPs */
 };
 
 struct sv_chan {
@@ -216,8 +221,40 @@ struct sv_swr {
 	uint8_t status; /* enum ibv_wc_status, valid when DONE */
 	uint8_t mode; /* enum sv_tx_mode; the link's own */
 	uint8_t consumes_recv;
+	bool by_va; /* the SGEs say where in memory, no longer iova */
 	struct ibv_sge sge[];
 };
+
+/* IBV_WR_BIND_MW has this in place of the SGEs; swr.rkey is the window's. */
+struct sv_bind {
+	uint64_t addr;
+	uint64_t len; /* 0: bound to nothing */
+	uint32_t region; /* lkey */
+	uint32_t access;
+};
+
+/* READs and atomics: their SGEs are written to, when the answer comes. */
+static inline bool sv_swr_asks(const struct sv_swr *swr)
+{
+	static_assert(IBV_WR_ATOMIC_FETCH_AND_ADD - IBV_WR_RDMA_READ == 2,
+		      "one comparison");
+	return (unsigned int)(swr->opcode - IBV_WR_RDMA_READ) <= 2;
+}
+
+/* Their SGEs are read, and the peer gives a receive for them. */
+static inline bool sv_swr_is_send(const struct sv_swr *swr)
+{
+	return swr->opcode == IBV_WR_SEND ||
+	       swr->opcode == IBV_WR_SEND_WITH_IMM ||
+	       swr->opcode == IBV_WR_SEND_WITH_INV;
+}
+
+/* They never leave this process: sv_sq_local(). */
+static inline bool sv_swr_is_local(const struct sv_swr *swr)
+{
+	return swr->opcode == IBV_WR_LOCAL_INV ||
+	       swr->opcode == IBV_WR_BIND_MW;
+}
 
 /* Behind the SGEs that a WR may have at most: see sv_sq_operands(). */
 struct sv_operands {
@@ -227,7 +264,8 @@ struct sv_operands {
 
 struct sv_rwr {
 	uint64_t wr_id;
-	uint32_t num_sge;
+	uint16_t num_sge;
+	bool by_va; /* as in sv_swr */
 	uint32_t len; /* sum of the SGEs, saturated */
 	struct ibv_sge sge[];
 };
@@ -267,6 +305,7 @@ struct sv_qp {
 	bool sq_sig_all;
 	uint32_t sink_access; /* what memory must grant that a read fills */
 	uint32_t max_msg;
+	uint32_t window_id; /* owner of windows that it binds */
 	struct sv_builder *ex; /* NULL: sends are posted by ibv_post_send() */
 
 	struct sv_lock lock; /* guards all below but rq, and the link's insides */
@@ -327,11 +366,6 @@ static inline struct sv_pd *sv_pd(struct ibv_pd *pd)
 	return container_of(pd, struct sv_pd, pd);
 }
 
-static inline struct sv_mr *sv_mr(struct ibv_mr *mr)
-{
-	return container_of(mr, struct sv_mr, mr);
-}
-
 static inline struct sv_chan *sv_chan(struct ibv_comp_channel *chan)
 {
 	return container_of(chan, struct sv_chan, chan);
@@ -361,7 +395,8 @@ struct sv_link_hello {
 	uint64_t nonce_addr; /* where nonce lies in the sender's memory */
 	uint8_t nonce[32];
 	uint8_t process[16]; /* random identity of the sending process */
-	uint8_t reserved[48];
+	uint32_t window_id;
+	uint8_t reserved[44];
 };
 
 static_assert(sizeof(struct sv_link_hello) == 128, "same in every build");
@@ -553,13 +588,35 @@ void sv_lease_drop(struct sv_cq *cq);
 void sv_deadline_set(struct sv_link *link, uint64_t due_ns);
 void sv_deadline_clear(struct sv_link *link);
 
-/* sv_mr.c */
+/*
+ * sv_key.c. check: the key exists, is for this owner, grants access, covers [addr,
+ * addr + len) without wrapping; *va is where addr lies in the memory of the
+ * process whose table it is. check_va: the same for such an address. Memory that
+ * is registered on demand is there afterwards.
+ */
 struct sv_mr_ent;
 int sv_mr_start(void) __must_check;
 int sv_mr_fd(void);
 const struct sv_mr_ent *sv_mr_table(void);
-bool sv_mr_check(const struct sv_mr_ent *tbl, uint32_t key, uint32_t pd_id,
+bool sv_mr_check(const struct sv_mr_ent *tbl, uint32_t key, uint32_t owner,
 		 uint32_t access, uint64_t addr, uint64_t len, uint64_t *va);
+bool sv_mr_check_va(const struct sv_mr_ent *tbl, uint32_t key, uint32_t owner,
+		    uint32_t access, uint64_t addr, uint64_t len);
+
+/* sv_mr.c */
+int sv_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
+		 uint32_t flags, struct ibv_sge *sg_list, uint32_t num_sge);
+
+/*
+ * sv_mw.c. key_invalidate: the window of type 2 with this key, which the queue
+ * pair has bound; false if it has none such. sq_local: carries out a LOCAL_INV or
+ * BIND_MW. Caller holds qp->lock.
+ */
+bool sv_key_invalidate(struct sv_qp *qp, uint32_t rkey) __must_check;
+enum ibv_wc_status sv_sq_local(struct sv_qp *qp, struct sv_swr *swr);
+struct ibv_mw *sv_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int sv_dealloc_mw(struct ibv_mw *mw);
+int sv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 
 /* sv_sq.c, sv_wq.c */
 int sv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
@@ -582,9 +639,14 @@ void sv_rq_kick(struct sv_qp *qp);
 void sv_sq_complete(struct sv_qp *qp, enum ibv_wc_status status);
 void sv_rq_complete(struct sv_qp *qp, struct sv_cqe *cqe, bool solicited);
 void sv_flush(struct sv_qp *qp);
-bool sv_sges_ok(const struct sv_pd *pd, const struct ibv_sge *sge, int cnt,
-		uint32_t access);
-bool sv_swr_readable(struct sv_qp *qp, const struct sv_swr *swr);
+/*
+ * Whether the memory that a WR names is there, with the right to it. To be asked
+ * before each copy, in the same hold of qp->lock, also when a WR is resumed.
+ * Afterwards the SGEs say where in memory.
+ */
+bool sv_swr_readable(struct sv_qp *qp, struct sv_swr *swr);
+bool sv_swr_writable(struct sv_qp *qp, struct sv_swr *swr);
+bool sv_rwr_writable(struct sv_qp *qp, struct sv_rwr *rwr);
 void sv_swr_gather(const struct sv_swr *swr, uint32_t offset, void *to,
 		   uint32_t len);
 void sv_sges_scatter(const struct ibv_sge *sge, uint32_t offset,

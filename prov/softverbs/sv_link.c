@@ -117,11 +117,26 @@ char *sv_link_target(const struct sv_link *link, uint32_t access, uint32_t rkey,
 	const struct sv_qp *qp = link->qp;
 	uint64_t va;
 
-	if (!(qp->attr.qp_access_flags & access) ||
-	    !sv_mr_check(sv_mr_table(), rkey, qp->pd->id, access, addr, len,
-			 &va))
+	if (!(qp->attr.qp_access_flags & access))
 		return NULL;
-	return (char *)(uintptr_t)va;
+	/* A window of type 2 is the queue pair's own. */
+	if (likely(sv_mr_check(sv_mr_table(), rkey, qp->pd->id, access, addr,
+			       len, &va)) ||
+	    sv_mr_check(sv_mr_table(), rkey, qp->window_id, access, addr, len,
+			&va))
+		return (char *)(uintptr_t)va;
+	return NULL;
+}
+
+bool sv_link_grants_va(const struct sv_link *link, uint32_t access,
+		       uint32_t key, const void *va, uint64_t len)
+{
+	const struct sv_qp *qp = link->qp;
+
+	return sv_mr_check_va(sv_mr_table(), key, qp->pd->id, access,
+			      (uintptr_t)va, len) ||
+	       sv_mr_check_va(sv_mr_table(), key, qp->window_id, access,
+			      (uintptr_t)va, len);
 }
 
 /*

@@ -89,12 +89,15 @@ static inline bool sv_link_armed(const struct sv_link *link)
  * sv_link.c, what both kinds of link do alike. Caller holds qp->lock.
  *
  * target: len bytes of our memory as the peer names them,
- * or NULL if it has no right to them. atomic: fetch and add, or compare and
+ * or NULL if it has no right to them. grants_va: whether a key still gives
+ * these rights to these bytes; an lkey too, with SV_ACCESS_LOCAL. atomic: fetch and add, or compare and
  * swap, at an aligned address; what was there before. rnr_ns: how long a message
  * waits for a receive if its sender tries so often.
  */
 char *sv_link_target(const struct sv_link *link, uint32_t access, uint32_t rkey,
 		     uint64_t addr, uint32_t len);
+bool sv_link_grants_va(const struct sv_link *link, uint32_t access,
+		       uint32_t key, const void *va, uint64_t len);
 uint64_t sv_link_atomic(bool add, uint64_t *to, const struct sv_operands *arg);
 uint64_t sv_link_rnr_ns(const struct sv_link *link, uint32_t retry);
 

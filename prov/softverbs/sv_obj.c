@@ -23,7 +23,7 @@ struct ibv_pd *sv_alloc_pd(struct ibv_context *context)
 		errno = ENOMEM;
 		return NULL;
 	}
-	pd->id = atomic_fetch_add(&next_id, 1);
+	pd->id = atomic_fetch_add(&next_id, 1) & ~SV_OWNER_QP;
 	pd->pd.context = context;
 	pd->pd.handle = pd->id;
 	atomic_fetch_add(&sv_ctx(context)->users, 1);

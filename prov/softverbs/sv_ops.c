@@ -9,21 +9,10 @@
 
 #include <errno.h>
 
-static struct ibv_mw *nosys_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+static int dead_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw,
+			struct ibv_mw_bind *bind)
 {
-	errno = EOPNOTSUPP;
-	return NULL;
-}
-
-static int nosys_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw,
-			 struct ibv_mw_bind *bind)
-{
-	return EOPNOTSUPP;
-}
-
-static int nosys_dealloc_mw(struct ibv_mw *mw)
-{
-	return EOPNOTSUPP;
+	return EBADF;
 }
 
 static int dead_poll_cq(struct ibv_cq *cq, int num, struct ibv_wc *wc)
@@ -58,9 +47,9 @@ static int dead_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
 }
 
 static const struct ibv_context_ops live_ops = {
-	.alloc_mw = nosys_alloc_mw,
-	.bind_mw = nosys_bind_mw,
-	.dealloc_mw = nosys_dealloc_mw,
+	.alloc_mw = sv_alloc_mw,
+	.bind_mw = sv_bind_mw,
+	.dealloc_mw = sv_dealloc_mw,
 	.poll_cq = sv_poll_cq,
 	.req_notify_cq = sv_req_notify_cq,
 	.post_srq_recv = sv_post_srq_recv,
@@ -69,9 +58,9 @@ static const struct ibv_context_ops live_ops = {
 };
 
 static const struct ibv_context_ops dead_ops = {
-	.alloc_mw = nosys_alloc_mw,
-	.bind_mw = nosys_bind_mw,
-	.dealloc_mw = nosys_dealloc_mw,
+	.alloc_mw = sv_alloc_mw,
+	.bind_mw = dead_bind_mw,
+	.dealloc_mw = sv_dealloc_mw,
 	.poll_cq = dead_poll_cq,
 	.req_notify_cq = dead_req_notify_cq,
 	.post_srq_recv = dead_post_srq_recv,
@@ -93,6 +82,7 @@ void sv_ops_fill(struct sv_ctx *ctx)
 		v->context.ops.post_send = sv_post_send_look;
 	v->query_port = sv_query_port_len;
 	v->query_device_ex = sv_query_device_ex;
+	v->advise_mr = sv_advise_mr;
 	v->query_rt_values = sv_query_rt_values;
 	v->create_cq_ex = sv_create_cq_ex;
 	v->create_qp_ex = sv_create_qp_ex;

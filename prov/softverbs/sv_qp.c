@@ -65,7 +65,8 @@ static int queues_init(struct sv_qp *qp, uint32_t srq_sge)
 
 	err = sv_wq_init(&qp->sq, cap->max_send_wr, cap->max_send_sge,
 			 sizeof(struct sv_swr) +
-				 max_size(sges + sizeof(struct sv_operands),
+				 max_size(max_size(sges + sizeof(struct sv_operands),
+						   sizeof(struct sv_bind)),
 					  cap->max_inline_data));
 	if (err)
 		return err;
@@ -81,6 +82,9 @@ static int queues_init(struct sv_qp *qp, uint32_t srq_sge)
 static void qp_init(struct sv_qp *qp, struct ibv_pd *pd,
 		    const struct ibv_qp_init_attr *attr)
 {
+	static atomic_uint next_id = 1;
+
+	qp->window_id = atomic_fetch_add(&next_id, 1) | SV_OWNER_QP;
 	qp->ctx = sv_ctx(pd->context);
 	qp->pd = sv_pd(pd);
 	qp->rq_pd = qp->pd;

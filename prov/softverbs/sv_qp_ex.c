@@ -19,7 +19,9 @@ enum {
 		      IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
 		      IBV_QP_EX_WITH_RDMA_READ |
 		      IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-		      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+		      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+		      IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
+		      IBV_QP_EX_WITH_SEND_WITH_INV,
 };
 
 static struct sv_qp *qp_of(struct ibv_qp_ex *qpx)
@@ -146,6 +148,30 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *qpx, uint32_t rkey,
 		  (struct sv_operands){ .compare_add = add });
 }
 
+static void wr_send_inv(struct ibv_qp_ex *qpx, uint32_t rkey)
+{
+	wr_remote(qpx, IBV_WR_SEND_WITH_INV, IBV_QP_EX_WITH_SEND_WITH_INV, 0, 0,
+		  rkey);
+}
+
+static void wr_local_inv(struct ibv_qp_ex *qpx, uint32_t rkey)
+{
+	wr_remote(qpx, IBV_WR_LOCAL_INV, IBV_QP_EX_WITH_LOCAL_INV, 0, 0, rkey);
+}
+
+static void wr_bind_mw(struct ibv_qp_ex *qpx, struct ibv_mw *mw, uint32_t rkey,
+		       const struct ibv_mw_bind_info *info)
+{
+	struct sv_swr *swr = wr_begin(qpx, IBV_WR_BIND_MW,
+				      IBV_QP_EX_WITH_BIND_MW);
+
+	if (!swr)
+		return;
+	qp_of(qpx)->ex->err = mw && mw->type == IBV_MW_TYPE_2 ?
+				      sv_swr_set_bind(swr, mw, rkey, info) :
+				      EINVAL;
+}
+
 /* ---- WRs that there are not ---- */
 
 static void refuse(struct ibv_qp_ex *qpx, const char *what)
@@ -190,7 +216,7 @@ static struct sv_swr *data_begin(struct sv_qp *qp)
 
 	if (unlikely(ex->err))
 		return NULL;
-	if (unlikely(!ex->swr || ex->has_data)) {
+	if (unlikely(!ex->swr || ex->has_data || sv_swr_is_local(ex->swr))) {
 		ex->err = EINVAL;
 		return NULL;
 	}
@@ -235,7 +261,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *qpx, size_t num_buf,
 
 	if (unlikely(!swr))
 		return;
-	if (unlikely(swr->opcode >= IBV_WR_RDMA_READ))
+	if (unlikely(!sv_opcode_has_inline(swr->opcode)))
 		qp->ex->err = EINVAL;
 	swr->flags |= IBV_SEND_INLINE;
 	for (i = 0; i < num_buf && !qp->ex->err; i++)
@@ -300,11 +326,14 @@ static int wr_complete(struct ibv_qp_ex *qpx)
 static const struct ibv_qp_ex calls = {
 	.wr_atomic_cmp_swp = wr_atomic_cmp_swp,
 	.wr_atomic_fetch_add = wr_atomic_fetch_add,
+	.wr_bind_mw = wr_bind_mw,
+	.wr_local_inv = wr_local_inv,
 	.wr_rdma_read = wr_rdma_read,
 	.wr_rdma_write = wr_rdma_write,
 	.wr_rdma_write_imm = wr_rdma_write_imm,
 	.wr_send = wr_send,
 	.wr_send_imm = wr_send_imm,
+	.wr_send_inv = wr_send_inv,
 	.wr_send_tso = wr_send_tso,
 	.wr_set_ud_addr = wr_set_ud_addr,
 	.wr_set_xrc_srqn = wr_set_xrc_srqn,

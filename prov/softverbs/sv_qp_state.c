@@ -130,7 +130,8 @@ static bool values_ok(const struct sv_qp *qp, const struct ibv_qp_attr *attr,
 	const unsigned int access = IBV_ACCESS_LOCAL_WRITE |
 				    IBV_ACCESS_REMOTE_WRITE |
 				    IBV_ACCESS_REMOTE_READ |
-				    IBV_ACCESS_REMOTE_ATOMIC;
+				    IBV_ACCESS_REMOTE_ATOMIC |
+				    IBV_ACCESS_MW_BIND;
 	const struct sv_dev *dev = qp->ctx->dev;
 	const struct {
 		int bit;

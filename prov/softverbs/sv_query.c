@@ -29,12 +29,15 @@ int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_qp_wr = (int)lim->qp_wr,
 		.device_cap_flags = IBV_DEVICE_SYS_IMAGE_GUID |
 				    IBV_DEVICE_SRQ_RESIZE |
+				    IBV_DEVICE_MEM_WINDOW |
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B |
 				    IBV_DEVICE_PORT_ACTIVE_EVENT,
 		.max_sge = (int)lim->sge,
 		.max_sge_rd = (int)lim->sge_rd,
 		.max_cq = (int)lim->cq,
 		.max_cqe = (int)lim->cqe,
-		.max_mr = (int)lim->mr,
+		.max_mr = (int)lim->mr, /* together with windows */
+		.max_mw = (int)lim->mr,
 		.max_pd = (int)lim->pd,
 		.max_qp_rd_atom = (int)lim->rd_in,
 		.max_res_rd_atom = (int)(lim->rd_in * lim->qp),
@@ -54,13 +57,21 @@ int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 	return 0;
 }
 
-/* Of what there is beyond sv_query_device(), on-demand paging and so on, the
- * device has nothing. attr_size is how much of it the program knows. */
+/* attr_size is how much of it the program knows. */
 int sv_query_device_ex(struct ibv_context *context,
 		       const struct ibv_query_device_ex_input *input,
 		       struct ibv_device_attr_ex *attr, size_t attr_size)
 {
 	struct ibv_device_attr_ex full = {
+		.odp_caps = {
+			.general_caps = IBV_ODP_SUPPORT |
+					IBV_ODP_SUPPORT_IMPLICIT,
+			.per_transport_caps.rc_odp_caps =
+				IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+				IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+				IBV_ODP_SUPPORT_ATOMIC |
+				IBV_ODP_SUPPORT_SRQ_RECV,
+		},
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = 1000000, /* kHz: see sv_query_rt_values() */
 		.phys_port_cnt_ex = 1,

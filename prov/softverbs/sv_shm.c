@@ -192,6 +192,7 @@ void sv_shm_offer(struct sv_link *link, struct sv_link_hello *hello,
 		.version = SV_LINK_VERSION,
 		.qpn = shm->link.qp->qp.qp_num,
 		.pd_id = shm->link.qp->pd->id,
+		.window_id = shm->link.qp->window_id,
 		.seg_size = sizeof(struct sv_seg),
 		.nonce_addr = (uintptr_t)shm->nonce,
 	};
@@ -243,6 +244,7 @@ static int meet_peer(struct sv_shm *shm, const struct sv_link_hello *hello,
 	shm->pid = cred->pid;
 	shm->link.peer_qpn = hello->qpn;
 	shm->peer_pd = hello->pd_id;
+	shm->peer_window = hello->window_id;
 	shm->in_process = cred->pid == getpid() &&
 			   !memcmp(hello->process, sv_core_identity(),
 				   sizeof(hello->process));

@@ -25,7 +25,7 @@
 #define SV_HELLO_MAGIC 0x316f6c6c65487653ull
 
 enum {
-	SV_LINK_VERSION = 2,
+	SV_LINK_VERSION = 3,
 	SV_SLOT_CNT = 128,
 	SV_SLOT_DATA = 96,
 	SV_EAGER_MAX = 8192, /* longer messages are pulled by the receiver */
@@ -52,6 +52,7 @@ enum sv_tx_mode {
 	SV_TX_PULL,
 	SV_TX_PIECES,
 	SV_TX_DIRECT,
+	SV_TX_LOCAL, /* BIND_MW, LOCAL_INV: goes nowhere */
 	SV_TX_ASK, /* READ through the ring, atomic: waits for an answer */
 };
 
@@ -61,6 +62,7 @@ enum sv_slot_flags {
 	SV_SLOT_LAST = 1 << 2,
 	SV_SLOT_IMM = 1 << 3,
 	SV_SLOT_SOLICITED = 1 << 4,
+	SV_SLOT_INV = 1 << 5, /* imm is a key to invalidate */
 };
 
 struct sv_slot {
@@ -68,7 +70,7 @@ struct sv_slot {
 	uint8_t op;
 	uint8_t flags;
 	uint16_t cnt; /* SGEs of a PULL */
-	uint32_t imm; /* network order, as the application gave it */
+	uint32_t imm; /* network order, as the application gave it, or a key */
 	uint32_t len; /* payload bytes with this slot */
 	uint32_t pos; /* of the payload in the data ring */
 	union {
@@ -119,15 +121,15 @@ struct sv_seg {
 	char resp[SV_RESP_SIZE];
 };
 
-/* A key is never this: its index part would be out of the table's range. */
+/* A key is never this: see sv_key_add(). */
 #define SV_BUSY_PULL UINT32_MAX
 
-/* One published memory region. Valid while seq is even and key is not 0. */
+/* One published region or window. Valid while seq is even and key is not 0. */
 struct sv_mr_ent {
 	_Alignas(CACHELINE) atomic_uint seq;
 	atomic_uint key;
-	atomic_uint pd_id;
-	atomic_uint access;
+	atomic_uint owner; /* of a protection domain or, SV_OWNER_QP, a QP */
+	atomic_uint access; /* enum ibv_access_flags, SV_ACCESS_LOCAL */
 	_Atomic(uint64_t) iova;
 	_Atomic(uint64_t) len;
 	_Atomic(uint64_t) va;
@@ -158,6 +160,7 @@ struct sv_shm {
 	uint64_t down_until_ns; /* for waits while it is taken down; 0: none yet */
 	pid_t pid;
 	uint32_t peer_pd;
+	uint32_t peer_window;
 	bool in_process;
 	bool cma_ok; /* we can reach the peer's memory */
 	uint8_t nonce[32];

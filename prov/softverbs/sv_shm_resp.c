@@ -81,8 +81,7 @@ void sv_shm_resp_take(struct sv_shm *shm)
 		shm->rd_cnt = 0;
 	while (shm->rd_cnt && tail != shm->rd_head) {
 		swr = sv_sq_slot(shm->link.qp, shm->rd_wr);
-		if (!sv_sges_ok(shm->link.qp->pd, swr->sge, swr->num_sge,
-				shm->link.qp->sink_access)) {
+		if (!sv_swr_writable(shm->link.qp, swr)) {
 			answer_lost(shm, swr);
 			break;
 		}

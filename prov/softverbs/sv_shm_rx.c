@@ -115,8 +115,22 @@ static void rx_complete(struct sv_shm *shm, const struct hdr *h,
 	if (h->flags & SV_SLOT_IMM) {
 		cqe.wc.wc_flags = IBV_WC_WITH_IMM;
 		cqe.wc.imm_data = h->imm;
+	} else if (unlikely(h->flags & SV_SLOT_INV)) {
+		cqe.wc.wc_flags = IBV_WC_WITH_INV;
+		cqe.wc.invalidated_rkey = h->imm;
 	}
 	sv_rq_complete(shm->link.qp, &cqe, h->flags & SV_SLOT_SOLICITED);
+}
+
+/* A whole message is in place; its sender may want a key invalidated. */
+static enum rx rx_done(struct sv_shm *shm, const struct hdr *h, uint32_t total)
+{
+	if (unlikely(h->flags & SV_SLOT_INV) &&
+	    !sv_key_invalidate(shm->link.qp, h->imm))
+		return rx_fail_recv(shm, IBV_WC_REM_INV_REQ_ERR,
+				    IBV_WC_REM_ACCESS_ERR);
+	rx_complete(shm, h, IBV_WC_RECV, total);
+	return RX_NEXT;
 }
 
 /* The receive that takes a message of this length. NULL: *rx says why. */
@@ -134,9 +148,7 @@ static struct sv_rwr *rx_recv(struct sv_shm *shm, uint32_t total,
 				   IBV_WC_REM_INV_REQ_ERR);
 		return NULL;
 	}
-	if (unlikely(total && !sv_sges_ok(shm->link.qp->rq_pd, rwr->sge,
-					  rwr->num_sge,
-					  IBV_ACCESS_LOCAL_WRITE))) {
+	if (unlikely(total && !sv_rwr_writable(shm->link.qp, rwr))) {
 		*rx = rx_fail_recv(shm, IBV_WC_LOC_PROT_ERR,
 				   IBV_WC_REM_OP_ERR);
 		return NULL;
@@ -169,9 +181,7 @@ static enum rx rx_send(struct sv_shm *shm, const struct hdr *h)
 	shm->rx_len = done + h->len;
 	shm->rx_total = total;
 	shm->rx_partial = last ? 0 : h->op;
-	if (last)
-		rx_complete(shm, h, IBV_WC_RECV, total);
-	return RX_NEXT;
+	return last ? rx_done(shm, h, total) : RX_NEXT;
 }
 
 static enum rx rx_pull(struct sv_shm *shm, const struct hdr *h)
@@ -195,8 +205,7 @@ static enum rx rx_pull(struct sv_shm *shm, const struct hdr *h)
 	/* The sender's memory is not there: its own local error. */
 	if (status != IBV_WC_SUCCESS)
 		return rx_nak(shm, IBV_WC_LOC_PROT_ERR);
-	rx_complete(shm, h, IBV_WC_RECV, h->total);
-	return RX_NEXT;
+	return rx_done(shm, h, h->total);
 }
 
 static enum rx rx_write(struct sv_shm *shm, const struct hdr *h)

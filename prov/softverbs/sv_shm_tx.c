@@ -260,6 +260,8 @@ static uint8_t end_flags(const struct sv_swr *swr)
 	if (swr->opcode == IBV_WR_SEND_WITH_IMM ||
 	    swr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
 		flags |= SV_SLOT_IMM;
+	if (unlikely(swr->opcode == IBV_WR_SEND_WITH_INV))
+		flags |= SV_SLOT_INV;
 	if (swr->flags & IBV_SEND_SOLICITED)
 		flags |= SV_SLOT_SOLICITED;
 	return flags;
@@ -435,21 +437,27 @@ static enum push push_ask(struct sv_shm *shm, struct sv_swr *swr)
 	return push_sent(shm, swr);
 }
 
-static bool is_send(const struct sv_swr *swr)
+static __cold enum push push_local(struct sv_shm *shm, struct sv_swr *swr)
 {
-	return swr->opcode == IBV_WR_SEND ||
-	       swr->opcode == IBV_WR_SEND_WITH_IMM;
+	enum ibv_wc_status status = sv_sq_local(shm->link.qp, swr);
+
+	if (status != IBV_WC_SUCCESS)
+		return push_failed(shm, swr, status);
+	swr->state = SV_WR_DONE;
+	return PUSH_DONE;
 }
 
 static enum sv_tx_mode mode_pick(struct sv_shm *shm, const struct sv_swr *swr)
 {
-	if (is_send(swr)) {
+	if (sv_swr_is_send(swr)) {
 		if (swr->len <= SV_EAGER_MAX)
 			return SV_TX_SLOT;
 		/* What it says of itself; a lie costs its own messages. */
 		return atomic_load(&shm->peer->pull_ok) ? SV_TX_PULL :
 							   SV_TX_PIECES;
 	}
+	if (unlikely(sv_swr_is_local(swr)))
+		return SV_TX_LOCAL;
 	if (swr->opcode > IBV_WR_RDMA_READ)
 		return SV_TX_ASK;
 	if (shm->cma_ok)
@@ -462,10 +470,8 @@ static bool tx_memory_ok(struct sv_shm *shm, struct sv_swr *swr)
 {
 	struct sv_qp *qp = shm->link.qp;
 
-	if (unlikely(swr->opcode >= IBV_WR_RDMA_READ))
-		return sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
-				  qp->sink_access);
-	return sv_swr_readable(qp, swr);
+	return unlikely(sv_swr_asks(swr)) ? sv_swr_writable(qp, swr) :
+					    sv_swr_readable(qp, swr);
 }
 
 /* First look at a WR: how it goes. One that is never allowed to ask would wait
@@ -473,7 +479,7 @@ static bool tx_memory_ok(struct sv_shm *shm, struct sv_swr *swr)
 static bool tx_begin(struct sv_shm *shm, struct sv_swr *swr)
 {
 	swr->mode = mode_pick(shm, swr);
-	return likely(swr->opcode < IBV_WR_RDMA_READ) ||
+	return likely(!sv_swr_asks(swr)) ||
 	       shm->link.qp->attr.max_rd_atomic;
 }
 
@@ -496,7 +502,10 @@ static enum push push_one(struct sv_shm *shm, struct sv_swr *swr,
 		return push_pull(shm, swr);
 	case SV_TX_PIECES:
 		return push_pieces(shm, swr,
-				   is_send(swr) ? SV_OP_SEND : SV_OP_WRITE);
+				   sv_swr_is_send(swr) ? SV_OP_SEND :
+							 SV_OP_WRITE);
+	case SV_TX_LOCAL:
+		return push_local(shm, swr);
 	case SV_TX_ASK:
 		return push_ask(shm, swr);
 	default:

@@ -23,7 +23,7 @@ static int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
 
 	if (!(wr->send_flags & IBV_SEND_INLINE))
 		return sv_swr_set_sges(qp, swr, sge, wr->num_sge);
-	if (wr->opcode >= IBV_WR_RDMA_READ)
+	if (!sv_opcode_has_inline(wr->opcode))
 		return EINVAL;
 	swr->len = 0;
 	swr->num_sge = 0;
@@ -34,7 +34,6 @@ static int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
 	return err;
 }
 
-/* What is particular to an atomic; there is no other yet. Positive errno. */
 int sv_swr_end_rare(struct sv_qp *qp, struct sv_swr *swr)
 {
 	switch (swr->opcode) {
@@ -42,25 +41,51 @@ int sv_swr_end_rare(struct sv_qp *qp, struct sv_swr *swr)
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		swr->consumes_recv = false;
 		return swr->len == sizeof(uint64_t) ? 0 : EINVAL;
+	case IBV_WR_LOCAL_INV:
+	case IBV_WR_BIND_MW:
+		swr->consumes_recv = false;
+		swr->len = 0;
+		swr->num_sge = 0;
+		return 0;
+	case IBV_WR_SEND_WITH_INV:
+		return 0;
 	default:
 		return EOPNOTSUPP;
 	}
 }
 
+/* window: the type that may be bound so. */
 static __cold int swr_rare(struct sv_qp *qp, struct sv_swr *swr,
-			   const struct ibv_send_wr *wr)
+			   const struct ibv_send_wr *wr,
+			   enum ibv_mw_type window)
 {
 	struct sv_operands *arg = sv_sq_operands(qp, swr);
+	int err;
 
-	swr->rkey = wr->wr.atomic.rkey;
-	arg->compare_add = wr->wr.atomic.compare_add;
-	arg->swap = wr->wr.atomic.swap;
+	switch (wr->opcode) {
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		swr->rkey = wr->wr.atomic.rkey;
+		arg->compare_add = wr->wr.atomic.compare_add;
+		arg->swap = wr->wr.atomic.swap;
+		break;
+	case IBV_WR_BIND_MW:
+		if (!wr->bind_mw.mw || wr->bind_mw.mw->type != window)
+			return EINVAL;
+		err = sv_swr_set_bind(swr, wr->bind_mw.mw, wr->bind_mw.rkey,
+				      &wr->bind_mw.bind_info);
+		if (err)
+			return err;
+		break;
+	default: /* nothing beside the key, which is where an immediate is */
+		break;
+	}
 	return sv_swr_end_rare(qp, swr);
 }
 
 /* Writes one WR into the queue. Positive errno. Caller holds qp->lock. */
 static int sq_add(struct sv_qp *qp, uint32_t index,
-		  const struct ibv_send_wr *wr)
+		  const struct ibv_send_wr *wr, enum ibv_mw_type window)
 {
 	struct sv_swr *swr = sv_sq_slot(qp, index);
 	int err;
@@ -80,7 +105,7 @@ static int sq_add(struct sv_qp *qp, uint32_t index,
 	swr->rkey = wr->wr.rdma.rkey;
 	swr->imm = wr->imm_data;
 	if (unlikely(sv_opcode_is_rare(wr->opcode)))
-		return swr_rare(qp, swr, wr);
+		return swr_rare(qp, swr, wr, window);
 	return 0;
 }
 
@@ -96,8 +121,9 @@ void sv_sq_publish(struct sv_qp *qp, uint32_t posted)
 	}
 }
 
-static int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
-		     struct ibv_send_wr **bad_wr)
+static __hot_inline int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
+				  struct ibv_send_wr **bad_wr,
+				  enum ibv_mw_type window)
 {
 	uint32_t posted;
 	int err = 0;
@@ -107,7 +133,7 @@ static int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
 	if (unlikely(!sv_sq_open(qp)))
 		err = EINVAL;
 	for (; wr && !err; wr = wr->next) {
-		err = sq_add(qp, posted, wr);
+		err = sq_add(qp, posted, wr, window);
 		if (unlikely(err))
 			break;
 		posted++;
@@ -119,17 +145,33 @@ static int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
 	return err;
 }
 
+/* Not while somebody is building. */
+static int post_send_ex(struct sv_qp *qp, struct ibv_send_wr *wr,
+			struct ibv_send_wr **bad_wr, enum ibv_mw_type window)
+{
+	int err;
+
+	sv_lock_take(&qp->ex->lock);
+	err = post_send(qp, wr, bad_wr, window);
+	sv_lock_drop(&qp->ex->lock);
+	return err;
+}
+
 int sv_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 		 struct ibv_send_wr **bad_wr)
 {
 	struct sv_qp *qp = sv_qp(ibqp);
-	int err;
 
-	if (likely(!qp->ex))
-		return post_send(qp, wr, bad_wr);
-	/* Not while somebody is building. */
-	sv_lock_take(&qp->ex->lock);
-	err = post_send(qp, wr, bad_wr);
-	sv_lock_drop(&qp->ex->lock);
-	return err;
+	if (unlikely(qp->ex))
+		return post_send_ex(qp, wr, bad_wr, IBV_MW_TYPE_2);
+	return post_send(qp, wr, bad_wr, IBV_MW_TYPE_2);
+}
+
+int sv_post_bind(struct sv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	if (qp->ex)
+		return post_send_ex(qp, wr, &bad, IBV_MW_TYPE_1);
+	return post_send(qp, wr, &bad, IBV_MW_TYPE_1);
 }

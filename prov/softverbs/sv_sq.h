@@ -51,6 +51,7 @@ static inline void sv_swr_begin(const struct sv_qp *qp, struct sv_swr *swr,
 	swr->state = SV_WR_POSTED;
 	swr->status = IBV_WC_SUCCESS;
 	swr->mode = 0;
+	swr->by_va = false;
 	swr->consumes_recv = opcode != IBV_WR_RDMA_WRITE &&
 			     opcode != IBV_WR_RDMA_READ;
 }
@@ -85,6 +86,18 @@ static inline int sv_swr_add_inline(const struct sv_qp *qp,
 	swr->len += len;
 	return 0;
 }
+
+static inline bool sv_opcode_has_inline(enum ibv_wr_opcode opcode)
+{
+	return opcode < IBV_WR_RDMA_READ || opcode == IBV_WR_SEND_WITH_INV;
+}
+
+/* sv_mw.c: what a BIND_MW has in place of data. Positive errno. */
+int sv_swr_set_bind(struct sv_swr *swr, const struct ibv_mw *mw, uint32_t rkey,
+		    const struct ibv_mw_bind_info *info) __must_check;
+
+/* One WR that binds a window of type 1. Positive errno. */
+int sv_post_bind(struct sv_qp *qp, struct ibv_send_wr *wr) __must_check;
 
 /* A WR whose opcode is rare is complete: what must hold. Positive errno. */
 int sv_swr_end_rare(struct sv_qp *qp, struct sv_swr *swr);

@@ -83,7 +83,6 @@ enum sv_tcp_ctl {
 
 /* Whose memory an entry of the batch is; key 0: ours. */
 struct sv_tcp_ref {
-	uint64_t addr;
 	uint32_t key;
 	uint32_t access;
 };
@@ -244,7 +243,7 @@ void sv_tcp_tell_cm(struct sv_tcp *tcp, uint32_t events);
 bool sv_tcp_room(const struct sv_tcp *tcp);
 void sv_tcp_put(struct sv_tcp *tcp, const struct sv_ddp *ddp, const void *data);
 bool sv_tcp_put_swr(struct sv_tcp *tcp, const struct sv_ddp *ddp,
-		    const struct sv_swr *swr, uint32_t offset);
+		    struct sv_swr *swr, uint32_t offset);
 void sv_tcp_put_mem(struct sv_tcp *tcp, const struct sv_ddp *ddp,
 		    const struct sv_tcp_ref *ref, const void *mem);
 void sv_tcp_push(struct sv_tcp *tcp, bool ack);

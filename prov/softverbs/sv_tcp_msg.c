@@ -178,8 +178,7 @@ static int dest_recv(struct sv_tcp *tcp, uint32_t len, struct iovec *iov)
 	struct sv_qp *qp = tcp->link.qp;
 	struct sv_rwr *rwr = sv_rq_slot(qp, qp->rq.done);
 
-	if (unlikely(!sv_sges_ok(qp->rq_pd, rwr->sge, rwr->num_sge,
-				 IBV_ACCESS_LOCAL_WRITE))) {
+	if (unlikely(!sv_rwr_writable(qp, rwr))) {
 		fail_recv(tcp, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR,
 			  SV_TERM_DDP_CATASTROPHIC);
 		return -1;
@@ -207,10 +206,9 @@ static int dest_mem(struct sv_tcp *tcp, uint32_t len, struct iovec *iov)
 static int dest_read(struct sv_tcp *tcp, uint32_t len, struct iovec *iov)
 {
 	struct sv_qp *qp = tcp->link.qp;
-	const struct sv_swr *swr = sv_sq_slot(qp, tcp->rd_wr);
+	struct sv_swr *swr = sv_sq_slot(qp, tcp->rd_wr);
 
-	if (unlikely(!sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
-				 IBV_ACCESS_LOCAL_WRITE))) {
+	if (unlikely(!sv_swr_writable(qp, swr))) {
 		tcp->refused = IBV_WC_LOC_PROT_ERR;
 		nowhere(tcp);
 		sv_tcp_acks(tcp);
@@ -246,21 +244,23 @@ static void taken(struct sv_tcp *tcp)
 		tcp->ctl |= SV_TCP_CTL_ACK;
 }
 
+/* flags: IBV_WC_WITH_IMM and data, or IBV_WC_WITH_INV and a key. */
 static void recv_done(struct sv_tcp *tcp, enum ibv_wc_opcode opcode,
-		      uint32_t len, bool imm, uint32_t imm_data)
+		      uint32_t len, unsigned int flags, uint32_t data)
 {
 	struct sv_cqe cqe = {
 		.wc = {
 			.opcode = opcode,
 			.byte_len = len,
 			.src_qp = tcp->link.peer_qpn,
+			.wc_flags = flags,
 		},
 	};
 
-	if (imm) {
-		cqe.wc.wc_flags = IBV_WC_WITH_IMM;
-		cqe.wc.imm_data = htobe32(imm_data);
-	}
+	if (flags & IBV_WC_WITH_IMM)
+		cqe.wc.imm_data = htobe32(data);
+	else if (flags & IBV_WC_WITH_INV)
+		cqe.wc.invalidated_rkey = data;
 	sv_rq_complete(tcp->link.qp, &cqe, sv_op_is_solicited(tcp->seg.op));
 	tcp->send_msn++;
 	taken(tcp);
@@ -269,14 +269,23 @@ static void recv_done(struct sv_tcp *tcp, enum ibv_wc_opcode opcode,
 static void end_send(struct sv_tcp *tcp)
 {
 	const enum sv_rdmap_op op = tcp->seg.op;
+	unsigned int flags = 0;
 
 	tcp->send_len += tcp->seg.payload_len;
 	if (!tcp->seg.last)
 		return;
 	tcp->send_open = false;
-	recv_done(tcp, IBV_WC_RECV, tcp->send_len,
-		  op == SV_RDMAP_SEND_IMM || op == SV_RDMAP_SEND_SE_IMM,
-		  tcp->seg.ulp);
+	if (op == SV_RDMAP_SEND_IMM || op == SV_RDMAP_SEND_SE_IMM)
+		flags = IBV_WC_WITH_IMM;
+	else if (op == SV_RDMAP_SEND_INV || op == SV_RDMAP_SEND_SE_INV)
+		flags = IBV_WC_WITH_INV;
+	if (unlikely(flags & IBV_WC_WITH_INV) &&
+	    !sv_key_invalidate(tcp->link.qp, tcp->seg.ulp)) {
+		fail_recv(tcp, IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR,
+			  SV_TERM_PROT_INVALIDATE);
+		return;
+	}
+	recv_done(tcp, IBV_WC_RECV, tcp->send_len, flags, tcp->seg.ulp);
 }
 
 static void end_imm(struct sv_tcp *tcp)
@@ -288,7 +297,8 @@ static void end_imm(struct sv_tcp *tcp)
 		sv_tcp_nonsense(tcp, SV_TERM_OP_STREAM);
 		return;
 	}
-	recv_done(tcp, IBV_WC_RECV_RDMA_WITH_IMM, tcp->write_len, true, imm);
+	recv_done(tcp, IBV_WC_RECV_RDMA_WITH_IMM, tcp->write_len,
+		  IBV_WC_WITH_IMM, imm);
 }
 
 static void end_write(struct sv_tcp *tcp)
@@ -352,8 +362,7 @@ static void end_atomic(struct sv_tcp *tcp)
 		sv_tcp_nonsense(tcp, SV_TERM_OP_STREAM);
 		return;
 	}
-	if (!sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
-			IBV_ACCESS_LOCAL_WRITE))
+	if (!sv_swr_writable(qp, swr))
 		tcp->refused = IBV_WC_LOC_PROT_ERR;
 	else
 		sv_sges_scatter(swr->sge, 0, &resp.value, sizeof(resp.value));

@@ -86,7 +86,6 @@ static bool read_one(struct sv_tcp *tcp, struct sv_tcp_ask *ask)
 	const struct sv_read_req *req = &ask->read;
 	uint32_t len = min_size(req->len - ask->done_len, tcp->seg_max);
 	struct sv_tcp_ref ref = {
-		.addr = req->src_to + ask->done_len,
 		.key = req->src_stag,
 		.access = IBV_ACCESS_REMOTE_READ,
 	};
@@ -100,8 +99,8 @@ static bool read_one(struct sv_tcp *tcp, struct sv_tcp_ask *ask)
 	const char *from = NULL;
 
 	if (len) {
-		from = sv_link_target(&tcp->link, ref.access, ref.key, ref.addr,
-				      len);
+		from = sv_link_target(&tcp->link, ref.access, ref.key,
+				      req->src_to + ask->done_len, len);
 		if (!from)
 			return denied(tcp, IBV_WC_REM_ACCESS_ERR,
 				      IBV_EVENT_QP_ACCESS_ERR,

@@ -117,12 +117,6 @@ static bool failed(struct sv_tcp *tcp, struct sv_swr *swr,
 	return false;
 }
 
-static bool is_ask(const struct sv_swr *swr)
-{
-	return swr->opcode >= IBV_WR_RDMA_READ &&
-	       swr->opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
-
 /* First look at a WR; false: not now, or it has failed. */
 static bool begin(struct sv_tcp *tcp, struct sv_swr *swr)
 {
@@ -132,22 +126,19 @@ static bool begin(struct sv_tcp *tcp, struct sv_swr *swr)
 		return false;
 	if (unlikely(tcp->link.ops_refused >> swr->opcode & 1))
 		return failed(tcp, swr, IBV_WC_LOC_QP_OP_ERR);
-	if (is_ask(swr)) {
+	if (sv_swr_asks(swr)) {
 		/* Even if it was set to 0 meanwhile: one, or it would wait for
 		 * ever. */
 		if (!qp->attr.max_rd_atomic)
 			return failed(tcp, swr, IBV_WC_LOC_QP_OP_ERR);
 		if (tcp->rd_cnt && tcp->rd_cnt >= qp->attr.max_rd_atomic)
 			return false;
-		if (!sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
-				IBV_ACCESS_LOCAL_WRITE))
+		if (!sv_swr_writable(qp, swr))
 			return failed(tcp, swr, IBV_WC_LOC_PROT_ERR);
-	} else if (unlikely(!sv_swr_readable(qp, swr))) {
-		return failed(tcp, swr, IBV_WC_LOC_PROT_ERR);
 	}
-	if (unlikely(!window_ok(tcp, swr)))
+	if (likely(!sv_swr_is_local(swr)) && !window_ok(tcp, swr))
 		return false;
-	swr->mode = is_ask(swr) ? SV_TCP_ASK : SV_TCP_DATA;
+	swr->mode = sv_swr_asks(swr) ? SV_TCP_ASK : SV_TCP_DATA;
 	return true;
 }
 
@@ -179,6 +170,9 @@ static bool send_one(struct sv_tcp *tcp, struct sv_swr *swr)
 	if (swr->opcode == IBV_WR_SEND_WITH_IMM) {
 		ddp.op = se ? SV_RDMAP_SEND_SE_IMM : SV_RDMAP_SEND_IMM;
 		ddp.ulp = be32toh(swr->imm);
+	} else if (swr->opcode == IBV_WR_SEND_WITH_INV) {
+		ddp.op = se ? SV_RDMAP_SEND_SE_INV : SV_RDMAP_SEND_INV;
+		ddp.ulp = swr->imm;
 	}
 	if (!sv_tcp_put_swr(tcp, &ddp, swr, swr->offset))
 		return failed(tcp, swr, IBV_WC_LOC_PROT_ERR);
@@ -280,6 +274,19 @@ static bool ask_one(struct sv_tcp *tcp, struct sv_swr *swr)
 	return wr_sent(tcp, swr);
 }
 
+/* Of windows the peer is not told. */
+static __cold bool local_one(struct sv_tcp *tcp, struct sv_swr *swr)
+{
+	enum ibv_wc_status status = sv_sq_local(tcp->link.qp, swr);
+
+	if (status != IBV_WC_SUCCESS)
+		return failed(tcp, swr, status);
+	swr->state = SV_WR_DONE;
+	tcp->link.qp->sq.sent++;
+	sv_tcp_acks(tcp);
+	return true;
+}
+
 bool sv_tcp_sq_one(struct sv_tcp *tcp)
 {
 	struct sv_qp *qp = tcp->link.qp;
@@ -295,6 +302,8 @@ bool sv_tcp_sq_one(struct sv_tcp *tcp)
 	swr = sv_sq_slot(qp, qp->sq.sent);
 	if (swr->mode == SV_TCP_UNSET && !begin(tcp, swr))
 		return false;
+	if (unlikely(sv_swr_is_local(swr)))
+		return local_one(tcp, swr);
 	if (unlikely(swr->mode == SV_TCP_ASK))
 		return ask_one(tcp, swr);
 	if (swr->opcode == IBV_WR_RDMA_WRITE ||

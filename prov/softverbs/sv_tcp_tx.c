@@ -113,14 +113,11 @@ void sv_tcp_put_mem(struct sv_tcp *tcp, const struct sv_ddp *ddp,
 }
 
 /* Where len bytes of the WR from offset on are. Returns how many pieces. */
-static int swr_pieces(struct sv_tcp *tcp, const struct sv_swr *swr,
-		      uint32_t offset, uint32_t len, struct iovec *iov,
-		      struct sv_tcp_ref *ref)
+static int swr_pieces(const struct sv_swr *swr, uint32_t offset, uint32_t len,
+		      struct iovec *iov, struct sv_tcp_ref *ref)
 {
-	const struct sv_mr_ent *tbl = sv_mr_table();
 	const struct ibv_sge *sge = swr->sge;
 	int cnt = 0;
-	uint64_t va;
 	size_t n;
 
 	for (; len; sge++) {
@@ -129,12 +126,9 @@ static int swr_pieces(struct sv_tcp *tcp, const struct sv_swr *swr,
 			continue;
 		}
 		n = min_size(sge->length - offset, len);
-		ref[cnt] = (struct sv_tcp_ref){ sge->addr + offset, sge->lkey,
-						0 };
-		if (!sv_mr_check(tbl, sge->lkey, tcp->link.qp->pd->id, 0,
-				 ref[cnt].addr, n, &va))
-			return -1;
-		iov[cnt] = (struct iovec){ (void *)(uintptr_t)va, n };
+		ref[cnt] = (struct sv_tcp_ref){ sge->lkey, SV_ACCESS_LOCAL };
+		iov[cnt].iov_base = (void *)(uintptr_t)(sge->addr + offset);
+		iov[cnt].iov_len = n;
 		cnt++;
 		len -= n;
 		offset = 0;
@@ -143,7 +137,7 @@ static int swr_pieces(struct sv_tcp *tcp, const struct sv_swr *swr,
 }
 
 bool sv_tcp_put_swr(struct sv_tcp *tcp, const struct sv_ddp *ddp,
-		    const struct sv_swr *swr, uint32_t offset)
+		    struct sv_swr *swr, uint32_t offset)
 {
 	uint8_t *p = tcp->slab + tcp->slab_used;
 	struct sv_tcp_ref ref[SV_MAX_SGE];
@@ -152,15 +146,15 @@ bool sv_tcp_put_swr(struct sv_tcp *tcp, const struct sv_ddp *ddp,
 	uint32_t crc;
 	int cnt, i;
 
+	if (unlikely(!sv_swr_readable(tcp->link.qp, swr)))
+		return false;
 	if (ddp->payload_len <= SV_TCP_COPY_MAX) {
 		hdr = sv_ddp_encode(p, ddp);
 		sv_swr_gather(swr, offset, p + hdr, ddp->payload_len);
 		frame_end(tcp, ddp, hdr);
 		return true;
 	}
-	cnt = swr_pieces(tcp, swr, offset, ddp->payload_len, iov, ref);
-	if (cnt < 0)
-		return false;
+	cnt = swr_pieces(swr, offset, ddp->payload_len, iov, ref);
 	hdr = sv_ddp_encode(p, ddp);
 	crc = crc_add(tcp, 0, p, hdr);
 	add_slab(tcp, hdr);
@@ -190,15 +184,13 @@ static void batch_reset(struct sv_tcp *tcp)
 /* While it waited, the memory may have gone to somebody else. */
 static bool refs_ok(const struct sv_tcp *tcp)
 {
-	const struct sv_mr_ent *tbl = sv_mr_table();
-	uint64_t va;
 	uint32_t i;
 
 	for (i = tcp->iov_first; i < tcp->iov_cnt; i++)
 		if (tcp->ref[i].key &&
-		    !sv_mr_check(tbl, tcp->ref[i].key, tcp->link.qp->pd->id,
-				 tcp->ref[i].access, tcp->ref[i].addr,
-				 tcp->iov[i].iov_len, &va))
+		    !sv_link_grants_va(&tcp->link, tcp->ref[i].access,
+				       tcp->ref[i].key, tcp->iov[i].iov_base,
+				       tcp->iov[i].iov_len))
 			return false;
 	return true;
 }
@@ -213,7 +205,6 @@ static void batch_advance(struct sv_tcp *tcp, size_t len)
 		n = min_size(len, iov->iov_len);
 		iov->iov_base = (char *)iov->iov_base + n;
 		iov->iov_len -= n;
-		tcp->ref[tcp->iov_first].addr += n;
 		len -= n;
 		if (!iov->iov_len)
 			tcp->iov_first++;

@@ -61,25 +61,76 @@ struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index)
 
 /* ---- SGEs ---- */
 
-bool sv_sges_ok(const struct sv_pd *pd, const struct ibv_sge *sge, int cnt,
-		uint32_t access)
+/* The SGEs are in order; from now on they say where in memory. */
+static __cold bool sges_to_va(const struct sv_pd *pd, struct ibv_sge *sge,
+			      int cnt, uint32_t access)
 {
 	const struct sv_mr_ent *tbl = sv_mr_table();
-	uint64_t va;
 	int i;
 
 	for (i = 0; i < cnt; i++)
 		if (sge[i].length &&
 		    !sv_mr_check(tbl, sge[i].lkey, pd->id, access, sge[i].addr,
-				 sge[i].length, &va))
+				 sge[i].length, &sge[i].addr))
 			return false;
 	return true;
 }
 
-bool sv_swr_readable(struct sv_qp *qp, const struct sv_swr *swr)
+static __cold bool sges_at_va(const struct sv_pd *pd, const struct ibv_sge *sge,
+			      int cnt, uint32_t access)
+{
+	int i;
+
+	for (i = 0; i < cnt; i++)
+		if (sge[i].length &&
+		    !sv_mr_check_va(sv_mr_table(), sge[i].lkey, pd->id, access,
+				    sge[i].addr, sge[i].length))
+			return false;
+	return true;
+}
+
+/* by_va belongs to the WR. Almost always memory is addressed as it lies. */
+static inline bool sges_ok(const struct sv_pd *pd, struct ibv_sge *sge, int cnt,
+			   uint32_t access, bool *by_va)
+{
+	const struct sv_mr_ent *tbl = sv_mr_table();
+	bool moved = false;
+	uint64_t va;
+	int i;
+
+	if (unlikely(*by_va))
+		return sges_at_va(pd, sge, cnt, access);
+	for (i = 0; i < cnt; i++) {
+		if (!sge[i].length)
+			continue;
+		if (!sv_mr_check(tbl, sge[i].lkey, pd->id, access, sge[i].addr,
+				 sge[i].length, &va))
+			return false;
+		moved |= va != sge[i].addr;
+	}
+	if (likely(!moved))
+		return true;
+	*by_va = true;
+	return sges_to_va(pd, sge, cnt, access);
+}
+
+bool sv_swr_readable(struct sv_qp *qp, struct sv_swr *swr)
 {
 	return swr->flags & IBV_SEND_INLINE ||
-	       sv_sges_ok(qp->pd, swr->sge, swr->num_sge, 0);
+	       sges_ok(qp->pd, swr->sge, swr->num_sge, SV_ACCESS_LOCAL,
+		       &swr->by_va);
+}
+
+bool sv_swr_writable(struct sv_qp *qp, struct sv_swr *swr)
+{
+	return sges_ok(qp->pd, swr->sge, swr->num_sge,
+		       SV_ACCESS_LOCAL | qp->sink_access, &swr->by_va);
+}
+
+bool sv_rwr_writable(struct sv_qp *qp, struct sv_rwr *rwr)
+{
+	return sges_ok(qp->rq_pd, rwr->sge, rwr->num_sge,
+		       SV_ACCESS_LOCAL | IBV_ACCESS_LOCAL_WRITE, &rwr->by_va);
 }
 
 /* Copies len bytes of the WR's payload from offset on. */
@@ -166,6 +217,10 @@ static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
 		return IBV_WC_COMP_SWAP;
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
 		return IBV_WC_FETCH_ADD;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
 	default:
 		return IBV_WC_SEND;
 	}
@@ -259,6 +314,7 @@ static inline int rq_add(struct sv_wq *wq, const struct ibv_recv_wr *wr)
 	}
 	rwr->wr_id = wr->wr_id;
 	rwr->num_sge = wr->num_sge;
+	rwr->by_va = false;
 	rwr->len = len > UINT32_MAX ? UINT32_MAX : len;
 	atomic_store_explicit(&wq->posted, posted + 1, memory_order_release);
 	return 0;

@@ -75,13 +75,13 @@ Test(objects, unsupported_inlines_say_so)
 {
 	struct ibv_context *ctx = open_dev();
 	struct ibv_pd *pd = sv_alloc_pd(ctx);
-	struct ibv_td_init_attr td = { 0 };
+	struct ibv_alloc_dm_attr dm = { .length = 64 };
 
 	errno = 0;
-	cr_assert_null(ibv_alloc_td(ctx, &td));
+	cr_assert_null(ibv_alloc_dm(ctx, &dm));
 	cr_assert_eq(errno, EOPNOTSUPP);
 	errno = 0;
-	cr_assert_null(ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	cr_assert_null(ibv_alloc_null_mr(pd));
 	cr_assert_eq(errno, EOPNOTSUPP);
 	cr_assert_eq(sv_dealloc_pd(pd), 0);
 	cr_assert_eq(sv_close_device(ctx), 0);
@@ -210,8 +210,16 @@ Test(objects, mr_rights_that_make_no_sense)
 	cr_assert_null(sv_reg_mr(pd, buf, 0, IBV_ACCESS_LOCAL_WRITE));
 	cr_assert_null(sv_reg_mr(pd, (void *)-64, 128, 0));
 	errno = 0;
-	cr_assert_null(sv_reg_mr(pd, NULL, SIZE_MAX, IBV_ACCESS_ON_DEMAND));
-	cr_assert_eq(errno, EOPNOTSUPP);
+	cr_assert_null(sv_reg_mr(pd, buf, 64, 1 << 15));
+	cr_assert_eq(errno, EINVAL);
+	/* All there is, but to be there at once. */
+	errno = 0;
+	cr_assert_null(sv_reg_mr(pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE));
+	cr_assert_eq(errno, EINVAL);
+	/* The offset in the page differs. */
+	errno = 0;
+	cr_assert_null(sv_reg_mr_iova(pd, buf, 64, (uintptr_t)buf + 4100, 0));
+	cr_assert_eq(errno, EINVAL);
 	cr_assert_eq(sv_dealloc_pd(pd), 0);
 	cr_assert_eq(sv_close_device(ctx), 0);
 }

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Keys: what memory regions and windows have in common. Every one has an index
+ * into the table that peers read, and a key that contains it:
+ *
+ *	31    26 25              8 7     0
+ *	| random |      index     |  tag  |
+ *
+ * The tag is random, too, until a window's owner chooses another one.
+ */
+#ifndef SV_KEY_H
+#define SV_KEY_H
+
+#include "sv_shm.h"
+
+enum sv_key_kind {
+	SV_KEY_REGION,
+	SV_KEY_WINDOW,
+};
+
+/* First in struct sv_mr and struct sv_mw. Guarded by the keys' lock. */
+struct sv_key {
+	enum sv_key_kind kind;
+	uint32_t index;
+};
+
+/* What a key gives, and to whom: see struct sv_mr_ent. */
+struct sv_grant {
+	uint32_t key;
+	uint32_t owner;
+	uint32_t access;
+	uint64_t iova;
+	uint64_t va;
+	uint64_t len;
+};
+
+struct sv_mr {
+	struct sv_key key;
+	struct ibv_mr mr;
+	struct sv_grant grant; /* as published */
+	uint32_t windows; /* keys' lock: bound to it */
+	void *map; /* of a dma-buf; NULL: the application's memory */
+	size_t map_len;
+};
+
+static inline struct sv_mr *sv_mr(struct ibv_mr *mr)
+{
+	return container_of(mr, struct sv_mr, mr);
+}
+
+static inline uint32_t sv_key_index(uint32_t key)
+{
+	return key >> 8 & (SV_MAX_MR - 1);
+}
+
+/*
+ * sv_key.c. All but take() want the lock held. add: gives it an index; *value is
+ * a key for it that nobody could have known; false if there are too many. del:
+ * what it was is no longer valid. publish: what it is from now on; nobody sees
+ * it by halves. revoke: nothing, but the index stays. find: by index, or NULL.
+ */
+void sv_keys_take(void);
+void sv_keys_drop(void);
+bool sv_key_add(struct sv_key *key, uint32_t *value) __must_check;
+void sv_key_del(struct sv_key *key);
+void sv_key_publish(struct sv_key *key, const struct sv_grant *grant);
+void sv_key_revoke(struct sv_key *key);
+struct sv_key *sv_key_find(uint32_t value);
+
+/* sv_mr.c: 0, or a positive errno if not all of this memory is there and can be
+ * used so. It is faulted in. */
+int sv_pages_check(uint64_t addr, uint64_t len, int access);
+
+#endif
