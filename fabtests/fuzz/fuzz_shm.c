@@ -176,9 +176,9 @@ static void clean_peer(struct victim *v, uint8_t rnr_retry)
 	atomic_store(&v->peer->rd_depth, 16);
 	atomic_store(&v->peer->rnr_retry, rnr_retry);
 	memset(v->tbl, 0, 8 * sizeof(*ent));
-	atomic_store(&ent->key, 1);
-	atomic_store(&ent->pd_id, PEER_PD);
-	atomic_store(&ent->access, v->attr.qp_access_flags);
+	atomic_store(&ent->key, 1 << 8); /* index 1 */
+	atomic_store(&ent->owner, PEER_PD);
+	atomic_store(&ent->access, v->attr.qp_access_flags | SV_ACCESS_LOCAL);
 	atomic_store(&ent->iova, (uintptr_t)peer_buf);
 	atomic_store(&ent->va, (uintptr_t)peer_buf);
 	atomic_store(&ent->len, BUF_LEN);
@@ -268,6 +268,7 @@ static void pull_data(struct run *r, struct sv_slot *slot)
 		sge[i] = (struct ibv_sge){
 			.addr = (uintptr_t)peer_buf + fuzz_u8(r->in),
 			.length = any_len(r),
+			.lkey = 1 << 8,
 		};
 	memcpy(slot->data, sge, sizeof(sge));
 	slot->cnt = fuzz_u8(r->in) % (ARRAY_SIZE(sge) + 1);
@@ -402,6 +403,7 @@ static void step_post_send(struct run *r)
 		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
 		IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
 		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
+		IBV_WR_SEND_WITH_INV, IBV_WR_LOCAL_INV,
 	};
 	uint8_t how = fuzz_u8(r->in);
 	struct post p = {
@@ -413,7 +415,7 @@ static void step_post_send(struct run *r)
 		.mr = r->v->open,
 		.len = fuzz_u16(r->in) % BUF_LEN,
 		.raddr = (uintptr_t)peer_buf + fuzz_u8(r->in),
-		.rkey = fuzz_u8(r->in) % 4,
+		.rkey = (fuzz_u8(r->in) % 4) << 8,
 	};
 
 	if (p.op >= IBV_WR_ATOMIC_CMP_AND_SWP)
