@@ -132,20 +132,27 @@ static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *cq_ex)
 /* ---- life ---- */
 
 /* Positive errno. */
-static int attr_check(const struct ibv_cq_init_attr_ex *attr)
+static int attr_check(const struct ibv_context *context,
+		      const struct ibv_cq_init_attr_ex *attr)
 {
 	const uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ?
 				       attr->flags :
 				       0;
 
 	if (attr->wc_flags & ~(uint64_t)SV_WC_FLAGS ||
-	    attr->comp_mask & ~IBV_CQ_INIT_ATTR_MASK_FLAGS ||
+	    attr->comp_mask & ~(IBV_CQ_INIT_ATTR_MASK_FLAGS |
+				IBV_CQ_INIT_ATTR_MASK_PD) ||
 	    flags & ~IBV_CREATE_CQ_ATTR_SINGLE_THREADED) {
 		sv_log("CQ with wc_flags %#llx, attributes %#x, flags %#x: not supported",
 		       (unsigned long long)attr->wc_flags, attr->comp_mask,
 		       flags);
 		return EOPNOTSUPP;
 	}
+	/* A plain protection domain has nothing to do with a CQ. */
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD &&
+	    (!attr->parent_domain || attr->parent_domain->context != context ||
+	     !sv_pd(attr->parent_domain)->base))
+		return EINVAL;
 	return 0;
 }
 
@@ -175,11 +182,17 @@ static void calls_set(struct ibv_cq_ex *cq_ex, uint64_t wc_flags)
 struct ibv_cq_ex *sv_create_cq_ex(struct ibv_context *context,
 				  struct ibv_cq_init_attr_ex *attr)
 {
+	struct sv_cq_opts opts = {
+		.cqe = attr->cqe,
+		.comp_vector = attr->comp_vector,
+		.channel = attr->channel,
+		.times = attr->wc_flags & SV_WC_TIMES,
+	};
 	struct sv_cursor *cursor;
 	struct sv_cq *cq;
 	int err;
 
-	err = attr_check(attr);
+	err = attr_check(context, attr);
 	if (err)
 		goto err_errno;
 	err = ENOMEM;
@@ -189,8 +202,9 @@ struct ibv_cq_ex *sv_create_cq_ex(struct ibv_context *context,
 	sv_lock_init(&cursor->lock);
 	cursor->shared = !(attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
 			   attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
-	cq = sv_cq_make(context, attr->cqe, attr->channel, attr->comp_vector,
-			attr->wc_flags & SV_WC_TIMES);
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
+		opts.pd = sv_pd(attr->parent_domain);
+	cq = sv_cq_make(context, &opts);
 	if (!cq) {
 		err = errno;
 		goto err_free_cursor;

@@ -145,12 +145,14 @@ struct ibv_context *sv_open_device(struct ibv_device *device)
 		goto err_errno;
 	ctx->dev = sv_dev(device);
 	ctx->v.context.device = device;
-	ctx->v.context.cmd_fd = -1;
 	ctx->v.context.num_comp_vectors = SV_NUM_COMP_VECTORS;
 	ctx->v.context.async_fd =
 		eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	if (ctx->v.context.async_fd < 0)
 		goto err_free_ctx;
+	/* No commands go there, but it can be duplicated, as programs do that
+	 * mean to import the device elsewhere: they are refused then. */
+	ctx->v.context.cmd_fd = ctx->v.context.async_fd;
 	err = sv_core_start();
 	if (err) {
 		errno = err;

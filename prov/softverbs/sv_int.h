@@ -106,7 +106,22 @@ struct sv_ctx {
 struct sv_pd {
 	struct ibv_pd pd;
 	uint32_t id;
-	atomic_int users; /* MRs, MWs, SRQs, QPs */
+	atomic_int users; /* MRs, MWs, SRQs, QPs, parent domains */
+	/* Of a parent domain: */
+	struct sv_pd *base; /* NULL: it is none */
+	struct ibv_td *td;
+	void *(*alloc)(struct ibv_pd *pd, void *pd_context, size_t size,
+		       size_t alignment, uint64_t resource_type);
+	void (*free)(struct ibv_pd *pd, void *pd_context, void *ptr,
+		     uint64_t resource_type);
+	void *pd_context;
+};
+
+/* Memory of a queue: the application's allocator's, or ours. */
+struct sv_mem {
+	void *ptr;
+	struct sv_pd *from; /* a parent domain; NULL: block */
+	void *block;
 };
 
 struct sv_chan {
@@ -156,6 +171,7 @@ struct sv_cq {
 
 	struct sv_lock lock; /* guards ring, times, mask, arm; orders pushes */
 	struct sv_cqe *ring;
+	struct sv_mem mem; /* where it is */
 	struct sv_cq_time *times; /* goes with ring; NULL: nobody asked */
 	uint32_t mask;
 	atomic_uint prod; /* written under lock, read without */
@@ -179,6 +195,7 @@ struct sv_cq {
 	uint32_t polls_seen; /* lease_lock */
 	struct list lease_node; /* lease_lock */
 	atomic_int users; /* QPs */
+	struct sv_pd *pd; /* the parent domain that it was made with, or NULL */
 	struct sv_cursor *cursor; /* NULL: made by ibv_create_cq() */
 };
 
@@ -189,6 +206,7 @@ struct sv_cq {
  */
 struct sv_wq {
 	char *slots;
+	struct sv_mem mem; /* where they are */
 	uint32_t stride;
 	uint32_t mask;
 	uint32_t max_wr;
@@ -576,10 +594,31 @@ void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link);
 void sv_cq_rearm(struct sv_cq *cq);
 int sv_cq_poll_one(struct sv_cq *cq, struct ibv_wc *wc, struct sv_cq_time *time);
 
-/* sv_obj.c: as sv_create_cq(), with times if so wished. */
-struct sv_cq *sv_cq_make(struct ibv_context *context, uint32_t cqe,
-			 struct ibv_comp_channel *channel, uint32_t comp_vector,
-			 bool times);
+/* sv_obj.c: as sv_create_cq(), with times if so wished, and a parent domain,
+ * or NULL. */
+struct sv_cq_opts {
+	uint32_t cqe;
+	uint32_t comp_vector;
+	struct ibv_comp_channel *channel;
+	struct sv_pd *pd;
+	bool times;
+};
+
+struct sv_cq *sv_cq_make(struct ibv_context *context,
+			 const struct sv_cq_opts *opts);
+
+/*
+ * sv_domain.c. mem_get: 0 or a positive errno; the memory is zeroed, and aligned
+ * to a cache line. pd may be NULL. mem_put may be called again.
+ */
+struct ibv_td *sv_alloc_td(struct ibv_context *context,
+			   struct ibv_td_init_attr *attr);
+int sv_dealloc_td(struct ibv_td *td);
+struct ibv_pd *sv_alloc_parent_domain(struct ibv_context *context,
+				      struct ibv_parent_domain_init_attr *attr);
+void sv_parent_domain_fini(struct sv_pd *pd);
+int sv_mem_get(struct sv_mem *mem, struct sv_pd *pd, size_t size) __must_check;
+void sv_mem_put(struct sv_mem *mem);
 
 /* sv_lease.c. Deadlines: caller holds qp->lock. */
 void sv_lease_start(struct sv_cq *cq);
@@ -626,8 +665,8 @@ int sv_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
 /* sv_post_look.c: the same for a look that refuses what the device can do. */
 int sv_post_send_look(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		      struct ibv_send_wr **bad_wr);
-int sv_wq_init(struct sv_wq *wq, uint32_t max_wr, uint32_t max_sge,
-	       size_t stride) __must_check;
+int sv_wq_init(struct sv_wq *wq, struct sv_pd *pd, uint32_t max_wr,
+	       uint32_t max_sge, size_t stride) __must_check;
 void sv_wq_fini(struct sv_wq *wq);
 void sv_wq_reset(struct sv_wq *wq);
 struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index);

@@ -122,7 +122,7 @@ static struct sv_mr *bind_region(const struct sv_mw *mw,
 		return NULL;
 	mr = container_of(key, struct sv_mr, key);
 	grant = &mr->grant;
-	if (grant->key != bind->region || mr->mr.pd != mw->mw.pd ||
+	if (grant->key != bind->region || sv_pd(mr->mr.pd)->id != sv_pd(mw->mw.pd)->id ||
 	    !(grant->access & IBV_ACCESS_MW_BIND) ||
 	    grant->access & IBV_ACCESS_ZERO_BASED)
 		return NULL;
@@ -176,7 +176,8 @@ static bool bind_run(struct sv_qp *qp, const struct sv_bind *bind,
 	if (!key || key->kind != SV_KEY_WINDOW)
 		goto out_drop;
 	mw = container_of(key, struct sv_mw, key);
-	if (mw->mw.pd != qp->qp.pd || (mw->mr && mw->mw.type != IBV_MW_TYPE_1))
+	if (sv_pd(mw->mw.pd)->id != qp->pd->id ||
+	    (mw->mr && mw->mw.type != IBV_MW_TYPE_1))
 		goto out_drop;
 	if (bind->len)
 		mr = bind_region(mw, bind);

@@ -36,6 +36,11 @@ int sv_dealloc_pd(struct ibv_pd *ibpd)
 
 	if (atomic_load(&pd->users))
 		return EBUSY;
+	if (pd->base) {
+		sv_parent_domain_fini(pd);
+		free(pd);
+		return 0;
+	}
 	atomic_fetch_sub(&sv_ctx(ibpd->context)->users, 1);
 	if (!sv_ctx_dead(ibpd->context))
 		sv_dev_give(sv_ctx(ibpd->context)->dev, SV_RES_PD);
@@ -166,26 +171,42 @@ static uint32_t chan_detach(struct sv_cq *cq)
 
 /* ---- completion queues ---- */
 
+/* Where completions go: the ring itself, and their times if someone asked. */
 struct rings {
-	struct sv_cqe *ring;
+	struct sv_mem mem;
 	struct sv_cq_time *times;
 };
 
-static bool rings_alloc(struct rings *rings, size_t cnt, bool times)
+/* Positive errno. */
+static int rings_get(struct rings *rings, struct sv_pd *pd, size_t cnt,
+		     bool times)
 {
-	void *mem;
+	int err = sv_mem_get(&rings->mem, pd, cnt * sizeof(struct sv_cqe));
 
-	if (posix_memalign(&mem, CACHELINE, cnt * sizeof(struct sv_cqe)))
-		return false;
-	rings->ring = mem;
 	rings->times = NULL;
-	if (!times)
-		return true;
+	if (err || !times)
+		return err;
 	rings->times = calloc(cnt, sizeof(struct sv_cq_time));
 	if (rings->times)
-		return true;
-	free(mem);
-	return false;
+		return 0;
+	sv_mem_put(&rings->mem);
+	return ENOMEM;
+}
+
+static void rings_put(struct rings *rings)
+{
+	sv_mem_put(&rings->mem);
+	free(rings->times);
+}
+
+/* Caller holds cq->lock, or nobody else knows the CQ yet. */
+static void rings_set(struct sv_cq *cq, const struct rings *rings, size_t cnt)
+{
+	cq->mem = rings->mem;
+	cq->ring = rings->mem.ptr;
+	cq->times = rings->times;
+	cq->mask = cnt - 1;
+	cq->cq.cqe = (int)min_size(cnt, cq->ctx->dev->lim.cqe);
 }
 
 static void cq_init(struct sv_cq *cq, struct ibv_context *context,
@@ -206,50 +227,57 @@ static void cq_init(struct sv_cq *cq, struct ibv_context *context,
 		atomic_fetch_add(&cq->chan->users, 1);
 }
 
-struct sv_cq *sv_cq_make(struct ibv_context *context, uint32_t cqe,
-			 struct ibv_comp_channel *channel, uint32_t comp_vector,
-			 bool times)
+/* Positive errno. */
+static int opts_check(struct ibv_context *context,
+		      const struct sv_cq_opts *opts)
 {
-	struct sv_dev *dev = sv_ctx(context)->dev;
+	const uint32_t max = sv_ctx(context)->dev->lim.cqe;
+
+	if (sv_ctx_dead(context))
+		return ENODEV;
+	if (opts->cqe >= 1 && opts->cqe <= max &&
+	    opts->comp_vector < (uint32_t)context->num_comp_vectors &&
+	    (!opts->channel || opts->channel->context == context))
+		return 0;
+	sv_log("CQ of %u entries, vector %u: 1 to %u, and %d vectors",
+	       opts->cqe, opts->comp_vector, max, context->num_comp_vectors);
+	return EINVAL;
+}
+
+struct sv_cq *sv_cq_make(struct ibv_context *context,
+			 const struct sv_cq_opts *opts)
+{
 	struct rings rings;
 	struct sv_cq *cq;
 	size_t cnt;
+	int err;
 
-	if (sv_ctx_dead(context)) {
-		errno = ENODEV;
-		return NULL;
-	}
-	if (cqe < 1 || cqe > dev->lim.cqe ||
-	    comp_vector >= (uint32_t)context->num_comp_vectors ||
-	    (channel && channel->context != context)) {
-		sv_log("CQ of %u entries, vector %u: 1 to %u, and %d vectors",
-		       cqe, comp_vector, dev->lim.cqe,
-		       context->num_comp_vectors);
-		errno = EINVAL;
-		return NULL;
-	}
+	err = opts_check(context, opts);
+	if (err)
+		goto err_errno;
+	err = ENOMEM;
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
-		goto err_nomem;
-	cnt = pow2_at_least(cqe);
-	if (!rings_alloc(&rings, cnt, times))
+		goto err_errno;
+	if (!sv_dev_take(sv_ctx(context)->dev, SV_RES_CQ))
 		goto err_free_cq;
-	if (!sv_dev_take(dev, SV_RES_CQ))
-		goto err_free_rings;
-	cq->ring = rings.ring;
-	cq->times = rings.times;
-	cq->mask = cnt - 1;
-	cq->cq.cqe = (int)min_size(cnt, dev->lim.cqe);
-	cq_init(cq, context, channel);
+	cnt = pow2_at_least(opts->cqe);
+	err = rings_get(&rings, opts->pd, cnt, opts->times);
+	if (err)
+		goto err_give;
+	cq_init(cq, context, opts->channel);
+	rings_set(cq, &rings, cnt);
+	cq->pd = opts->pd;
+	if (cq->pd)
+		atomic_fetch_add(&cq->pd->users, 1);
 	return cq;
 
-err_free_rings:
-	free(rings.ring);
-	free(rings.times);
+err_give:
+	sv_dev_give(sv_ctx(context)->dev, SV_RES_CQ);
 err_free_cq:
 	free(cq);
-err_nomem:
-	errno = ENOMEM;
+err_errno:
+	errno = err;
 	return NULL;
 }
 
@@ -257,8 +285,12 @@ struct ibv_cq *sv_create_cq(struct ibv_context *context, int cqe,
 			    void *cq_context, struct ibv_comp_channel *channel,
 			    int comp_vector)
 {
-	struct sv_cq *cq = sv_cq_make(context, (uint32_t)cqe, channel,
-				      (uint32_t)comp_vector, false);
+	const struct sv_cq_opts opts = {
+		.cqe = (uint32_t)cqe,
+		.comp_vector = (uint32_t)comp_vector,
+		.channel = channel,
+	};
+	struct sv_cq *cq = sv_cq_make(context, &opts);
 
 	if (!cq)
 		return NULL;
@@ -269,39 +301,38 @@ struct ibv_cq *sv_create_cq(struct ibv_context *context, int cqe,
 int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
 {
 	struct sv_cq *cq = sv_cq(ibcq);
+	struct sv_cqe *ring;
 	struct rings rings, old;
 	uint32_t i, cons, used;
 	size_t cnt;
+	int err;
 
 	if (sv_ctx_dead(ibcq->context))
 		return ENODEV;
 	if (cqe < 1 || (uint32_t)cqe > cq->ctx->dev->lim.cqe)
 		return EINVAL;
 	cnt = pow2_at_least(cqe);
-	if (!rings_alloc(&rings, cnt, cq->times))
-		return ENOMEM;
+	err = rings_get(&rings, cq->pd, cnt, cq->times);
+	if (err)
+		return err;
+	ring = rings.mem.ptr;
 	sv_lock_take(&cq->lock);
 	cons = atomic_load(&cq->cons);
 	used = atomic_load(&cq->prod) - cons;
 	if (used > cnt) {
 		sv_lock_drop(&cq->lock);
-		free(rings.ring);
-		free(rings.times);
+		rings_put(&rings);
 		return EINVAL;
 	}
 	for (i = cons; i != cons + used; i++) {
-		rings.ring[i & (cnt - 1)] = cq->ring[i & cq->mask];
+		ring[i & (cnt - 1)] = cq->ring[i & cq->mask];
 		if (rings.times)
 			rings.times[i & (cnt - 1)] = cq->times[i & cq->mask];
 	}
-	old = (struct rings){ .ring = cq->ring, .times = cq->times };
-	cq->ring = rings.ring;
-	cq->times = rings.times;
-	cq->mask = cnt - 1;
-	cq->cq.cqe = (int)min_size(cnt, cq->ctx->dev->lim.cqe);
+	old = (struct rings){ .mem = cq->mem, .times = cq->times };
+	rings_set(cq, &rings, cnt);
 	sv_lock_drop(&cq->lock);
-	free(old.ring);
-	free(old.times);
+	rings_put(&old);
 	return 0;
 }
 
@@ -336,8 +367,10 @@ int sv_destroy_cq(struct ibv_cq *ibcq)
 	pthread_mutex_destroy(&ibcq->mutex);
 	pthread_cond_destroy(&ibcq->cond);
 	free(cq->links);
-	free(cq->ring);
+	sv_mem_put(&cq->mem);
 	free(cq->times);
+	if (cq->pd)
+		atomic_fetch_sub(&cq->pd->users, 1);
 	free(cq->cursor);
 	free(cq);
 	return 0;

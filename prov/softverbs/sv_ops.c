@@ -84,6 +84,9 @@ void sv_ops_fill(struct sv_ctx *ctx)
 	v->query_device_ex = sv_query_device_ex;
 	v->advise_mr = sv_advise_mr;
 	v->query_rt_values = sv_query_rt_values;
+	v->alloc_td = sv_alloc_td;
+	v->dealloc_td = sv_dealloc_td;
+	v->alloc_parent_domain = sv_alloc_parent_domain;
 	v->create_cq_ex = sv_create_cq_ex;
 	v->create_qp_ex = sv_create_qp_ex;
 }

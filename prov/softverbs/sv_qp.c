@@ -57,20 +57,20 @@ static int init_attr_check(const struct ibv_pd *pd,
 }
 
 /* With an SRQ a receive that is taken has room, but none can be posted. */
-static int queues_init(struct sv_qp *qp, uint32_t srq_sge)
+static int queues_init(struct sv_qp *qp, struct ibv_pd *pd, uint32_t srq_sge)
 {
 	const struct ibv_qp_cap *cap = &qp->cap;
 	size_t sges = cap->max_send_sge * sizeof(struct ibv_sge);
 	int err;
 
-	err = sv_wq_init(&qp->sq, cap->max_send_wr, cap->max_send_sge,
+	err = sv_wq_init(&qp->sq, sv_pd(pd), cap->max_send_wr, cap->max_send_sge,
 			 sizeof(struct sv_swr) +
 				 max_size(max_size(sges + sizeof(struct sv_operands),
 						   sizeof(struct sv_bind)),
 					  cap->max_inline_data));
 	if (err)
 		return err;
-	err = sv_wq_init(&qp->rq, cap->max_recv_wr, cap->max_recv_sge,
+	err = sv_wq_init(&qp->rq, sv_pd(pd), cap->max_recv_wr, cap->max_recv_sge,
 			 sizeof(struct sv_rwr) +
 				 max_size(cap->max_recv_sge, srq_sge) *
 					 sizeof(struct ibv_sge));
@@ -146,7 +146,7 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		qp->cap.max_recv_sge = 0;
 		sv_query_srq(attr->srq, &srq);
 	}
-	err = queues_init(qp, srq.max_sge);
+	err = queues_init(qp, pd, srq.max_sge);
 	if (err)
 		goto err_free_qp;
 	qp_init(qp, pd, attr);
@@ -264,6 +264,11 @@ int sv_destroy_qp(struct ibv_qp *ibqp)
 	if (err)
 		return err;
 	sv_dev_give(qp->ctx->dev, SV_RES_QP);
+	/* What is the application's it gets back now, whoever holds the QP. */
+	if (qp->sq.mem.from)
+		sv_wq_fini(&qp->sq);
+	if (qp->rq.mem.from)
+		sv_wq_fini(&qp->rq);
 	atomic_fetch_sub(&qp->pd->users, 1);
 	atomic_fetch_sub(&qp->scq->users, 1);
 	atomic_fetch_sub(&qp->rcq->users, 1);

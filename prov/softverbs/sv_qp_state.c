@@ -127,11 +127,12 @@ static bool pkey_ok(const struct sv_qp *qp, uint16_t index)
 static bool values_ok(const struct sv_qp *qp, const struct ibv_qp_attr *attr,
 		      int mask)
 {
-	const unsigned int access = IBV_ACCESS_LOCAL_WRITE |
-				    IBV_ACCESS_REMOTE_WRITE |
-				    IBV_ACCESS_REMOTE_READ |
-				    IBV_ACCESS_REMOTE_ATOMIC |
-				    IBV_ACCESS_MW_BIND;
+	/* Those of memory as well: programs give one set to both. */
+	const unsigned int access =
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+		IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+		IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+		IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 	const struct sv_dev *dev = qp->ctx->dev;
 	const struct {
 		int bit;

@@ -56,7 +56,7 @@ struct ibv_srq *sv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	if (!srq)
 		goto err_give;
 	max_sge = attr->max_sge ? attr->max_sge : 1;
-	err = sv_wq_init(&srq->wq, attr->max_wr, max_sge, slot_size(max_sge));
+	err = sv_wq_init(&srq->wq, sv_pd(pd), attr->max_wr, max_sge, slot_size(max_sge));
 	if (err)
 		goto err_free_srq;
 	srq->ctx = sv_ctx(pd->context);
@@ -129,22 +129,23 @@ static uint32_t srq_left(struct sv_srq *srq)
 static void srq_swap(struct sv_srq *srq, struct sv_wq *wq)
 {
 	uint32_t posted = sv_wq_posted(&srq->wq), i;
-	char *old = srq->wq.slots;
+	const struct sv_mem old = srq->wq.mem;
 
 	for (i = srq->wq.done; i != posted; i++)
 		memcpy(wq->slots + (size_t)(i & wq->mask) * wq->stride,
-		       old + (size_t)(i & srq->wq.mask) * srq->wq.stride,
+		       (char *)old.ptr + (size_t)(i & srq->wq.mask) * srq->wq.stride,
 		       wq->stride);
 	srq->wq.slots = wq->slots;
+	srq->wq.mem = wq->mem;
 	srq->wq.mask = wq->mask;
 	srq->wq.max_wr = wq->max_wr;
-	wq->slots = old;
+	wq->mem = old;
 }
 
 int sv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
 {
 	struct sv_srq *srq = sv_srq(ibsrq);
-	struct sv_wq wq = { .slots = NULL };
+	struct sv_wq wq = { .mem = { .ptr = NULL } };
 	uint32_t max_wr;
 	int err = 0;
 
@@ -155,7 +156,7 @@ int sv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
 	if (mask & IBV_SRQ_MAX_WR) {
 		if (!attr->max_wr || attr->max_wr > srq->ctx->dev->lim.srq_wr)
 			return EINVAL;
-		err = sv_wq_init(&wq, attr->max_wr, srq->wq.max_sge,
+		err = sv_wq_init(&wq, srq->pd, attr->max_wr, srq->wq.max_sge,
 				 slot_size(srq->wq.max_sge));
 		if (err)
 			return err;

@@ -14,24 +14,25 @@
 
 /* ---- rings ---- */
 
-int sv_wq_init(struct sv_wq *wq, uint32_t max_wr, uint32_t max_sge,
-	       size_t stride)
+int sv_wq_init(struct sv_wq *wq, struct sv_pd *pd, uint32_t max_wr,
+	       uint32_t max_sge, size_t stride)
 {
 	size_t cnt = pow2_at_least(max_wr ? max_wr : 1);
+	int err;
 
 	memset(wq, 0, sizeof(*wq));
 	wq->stride = (stride + CACHELINE - 1) & ~(size_t)(CACHELINE - 1);
 	wq->mask = cnt - 1;
 	wq->max_wr = max_wr;
 	wq->max_sge = max_sge;
-	/* Zeroed by the kernel when large: costs nothing until it is used. */
-	wq->slots = calloc(cnt, wq->stride);
-	return wq->slots ? 0 : ENOMEM;
+	err = sv_mem_get(&wq->mem, pd, cnt * wq->stride);
+	wq->slots = wq->mem.ptr;
+	return err;
 }
 
 void sv_wq_fini(struct sv_wq *wq)
 {
-	free(wq->slots);
+	sv_mem_put(&wq->mem);
 }
 
 void sv_wq_reset(struct sv_wq *wq)
