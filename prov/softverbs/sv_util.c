@@ -24,7 +24,7 @@ static inline void cpu_relax(void)
 #endif
 }
 
-static void say(const char *fmt, va_list args)
+static __printf_like(1, 0) void say(const char *fmt, va_list args)
 {
 	flockfile(stderr);
 	fprintf(stderr, "softverbs[%d]: ", getpid());
