@@ -8,11 +8,9 @@
  * Input: one byte (bit 0: without access to the peer's memory, bits 1 .. 3: the
  * peer's rnr_retry), then steps, one byte each and what they need; see steps[].
  *
- * Whatever comes: memory that no key allows stays as it is, each receive completes
- * once, a message is no longer than the buffer that it completes, and everything
- * is back with the application once the queue pair is in the error state.
+ * What must hold is in app.h.
  */
-#include "fuzz.h"
+#include "app.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -21,11 +19,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "../unit/softverbs/side.h"
-
 enum {
-	BUF_LEN = 16384,
-	RECV_MAX = 64,
 	STEPS_MAX = 64,
 	TBL_LEN = SV_MAX_MR * sizeof(struct sv_mr_ent),
 	PEER_PD = 77,
@@ -34,16 +28,12 @@ enum {
 
 /* Of the peer: the same addresses here and in the child. */
 static uint8_t peer_nonce[32];
-static char peer_buf[BUF_LEN];
+static char peer_buf[APP_BUF_LEN];
 
 struct victim {
-	struct side side;
-	struct ibv_mr *open;		/* for everybody */
-	struct ibv_mr *own;		/* no remote rights, never posted */
-	struct ibv_mr *readable;	/* no remote write, never posted */
+	struct app app;
 	struct sv_shm *shm;
 	struct sv_shm fresh;		/* as it was when it was new */
-	struct ibv_qp_attr attr;
 	struct sv_seg *peer;		/* the peer's view of its own segment */
 	struct sv_mr_ent *tbl;
 };
@@ -52,9 +42,6 @@ struct victim {
 struct run {
 	struct victim *v;
 	struct fuzz_in *in;
-	uint32_t recvs;
-	uint32_t recv_len[RECV_MAX];
-	uint32_t recvs_done;
 };
 
 static struct victim victims[2];	/* with and without CMA */
@@ -71,17 +58,6 @@ static void start_child(void)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;)
 		pause();
-}
-
-static struct ibv_mr *make_mr(struct victim *v, int access)
-{
-	char *buf = calloc(1, BUF_LEN);
-	struct ibv_mr *mr;
-
-	FUZZ_CHECK(buf);
-	mr = sv_reg_mr(v->side.pd, buf, BUF_LEN, access);
-	FUZZ_CHECK(mr);
-	return mr;
 }
 
 static int make_tbl(struct victim *v)
@@ -102,7 +78,7 @@ static void make_link(struct victim *v)
 	struct sv_link_hello hello = {
 		.magic = SV_HELLO_MAGIC,
 		.version = SV_LINK_VERSION,
-		.qpn = 0x123456,
+		.qpn = APP_PEER_QPN,
 		.pd_id = PEER_PD,
 		.seg_size = sizeof(struct sv_seg),
 		.nonce_addr = (uintptr_t)peer_nonce,
@@ -117,7 +93,7 @@ static void make_link(struct victim *v)
 	fds[2] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	FUZZ_CHECK(fds[2] >= 0);
 	FUZZ_CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock));
-	FUZZ_CHECK(!sv_shm_create(sv_qp(v->side.qp), &link));
+	FUZZ_CHECK(!sv_shm_create(sv_qp(v->app.side.qp), &link));
 	FUZZ_CHECK(!sv_shm_attach(link, &hello, fds, sock[0], &cred));
 	v->shm = sv_shm(link);
 	/* Doorbells are a step of the input, not another thread's chance. */
@@ -126,18 +102,9 @@ static void make_link(struct victim *v)
 
 static void make_victim(struct victim *v)
 {
-	struct ibv_qp_init_attr init;
-
-	side_open(&v->side, &(struct side_opts){ .cqe = 256, .inl = 64 });
-	v->open = make_mr(v, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
-	v->own = make_mr(v, IBV_ACCESS_LOCAL_WRITE);
-	v->readable = make_mr(v, IBV_ACCESS_REMOTE_READ);
-	FUZZ_CHECK(!side_init(&v->side));
+	app_open(&v->app);
 	make_link(v);
-	FUZZ_CHECK(!sv_qp_attach_link(sv_qp(v->side.qp), &v->shm->link));
-	FUZZ_CHECK(!side_rtr(&v->side, 0x123456) && !side_rts(&v->side));
-	FUZZ_CHECK(!sv_query_qp(v->side.qp, &v->attr, 0, &init));
+	app_link(&v->app, &v->shm->link);
 	v->fresh = *v->shm;
 }
 
@@ -171,27 +138,24 @@ static void clean_peer(struct victim *v, uint8_t rnr_retry)
 
 	clean_seg(v->peer);
 	atomic_store(&v->peer->state, SV_SEG_OPEN);
-	atomic_store(&v->peer->access, v->attr.qp_access_flags);
+	atomic_store(&v->peer->access, v->app.attr.qp_access_flags);
 	atomic_store(&v->peer->pull_ok, v->shm->cma_ok);
 	atomic_store(&v->peer->rd_depth, 16);
 	atomic_store(&v->peer->rnr_retry, rnr_retry);
 	memset(v->tbl, 0, 8 * sizeof(*ent));
 	atomic_store(&ent->key, 1 << 8); /* index 1 */
 	atomic_store(&ent->owner, PEER_PD);
-	atomic_store(&ent->access, v->attr.qp_access_flags | SV_ACCESS_LOCAL);
+	atomic_store(&ent->access,
+		     v->app.attr.qp_access_flags | SV_ACCESS_LOCAL);
 	atomic_store(&ent->iova, (uintptr_t)peer_buf);
 	atomic_store(&ent->va, (uintptr_t)peer_buf);
-	atomic_store(&ent->len, BUF_LEN);
+	atomic_store(&ent->len, APP_BUF_LEN);
 }
 
-/*
- * As good as new, without the cost of making it anew: what the input before may
- * have left in queue pair, link, queues and segments is undone.
- */
 static void revive(struct victim *v, uint8_t rnr_retry)
 {
 	const size_t from = offsetof(struct sv_shm, rx_next);
-	struct sv_qp *qp = sv_qp(v->side.qp);
+	struct sv_qp *qp = sv_qp(v->app.side.qp);
 
 	sv_lock_take(&qp->lock);
 	sv_deadline_clear(&v->shm->link);
@@ -204,50 +168,12 @@ static void revive(struct victim *v, uint8_t rnr_retry)
 	/* Waits for the peer to end a copy are long over. */
 	v->shm->down_until_ns = 1;
 	atomic_store(&v->shm->own->pull_ok, v->shm->cma_ok);
-	sv_lock_take(&qp->rq_lock);
-	sv_wq_reset(&qp->sq);
-	sv_wq_reset(&qp->rq);
-	sv_lock_drop(&qp->rq_lock);
-	atomic_store(&qp->rq_starved, false);
-	qp->attr = v->attr;
-	sv_qp_set_state(qp, IBV_QPS_RTS);
+	app_renew_locked(&v->app);
 	sv_lock_drop(&qp->lock);
-	sv_cq_purge(qp->scq, qp);
-	sv_cq_purge(qp->rcq, qp);
-	sv_async_drop(qp->ctx, qp);
-	/* No lease: the engine would wake for its end. */
-	atomic_store(&qp->scq->polls_armed, atomic_load(&qp->scq->polls));
-	atomic_store(&qp->rcq->polls_armed, atomic_load(&qp->rcq->polls));
+	app_renew(&v->app);
 }
 
 /* ---- the peer's steps ---- */
-
-static uint32_t victim_key(struct run *r)
-{
-	switch (fuzz_u8(r->in) % 8) {
-	case 0:
-		return r->v->own->rkey;
-	case 1:
-		return r->v->readable->rkey;
-	case 2:
-		return fuzz_u32(r->in);
-	default:
-		return r->v->open->rkey;
-	}
-}
-
-static uint64_t victim_addr(struct run *r)
-{
-	uint8_t which = fuzz_u8(r->in) % 8;
-
-	if (which == 0)
-		return (uintptr_t)r->v->own->addr + fuzz_u16(r->in);
-	if (which == 1)
-		return (uintptr_t)r->v->readable->addr + fuzz_u16(r->in);
-	if (which == 2)
-		return fuzz_u64(r->in);
-	return (uintptr_t)r->v->open->addr + fuzz_u16(r->in) % BUF_LEN;
-}
 
 /* Mostly short. */
 static uint32_t any_len(struct run *r)
@@ -288,7 +214,7 @@ static void step_slot(struct run *r)
 		msg.flags = fuzz_u8(r->in);
 	msg.imm = how;
 	msg.len = any_len(r);
-	msg.raddr = victim_addr(r);
+	msg.raddr = app_addr(&r->v->app, r->in);
 	if (msg.op == SV_OP_PULL && how & 8)
 		pull_data(r, &msg);
 	else
@@ -298,7 +224,7 @@ static void step_slot(struct run *r)
 		msg.total = how & 8 && msg.op != SV_OP_PULL ? msg.len :
 			any_len(r);
 	else
-		msg.rkey = victim_key(r);
+		msg.rkey = app_key(&r->v->app, r->in);
 	if (msg.flags & SV_SLOT_RING)
 		msg.pos = fuzz_u8(r->in) * (SV_DATA_SIZE / 255);
 	memcpy((char *)slot + 4, (char *)&msg + 4, sizeof(msg) - 4);
@@ -377,102 +303,32 @@ static void step_table(struct run *r)
 
 static void step_post_recv(struct run *r)
 {
-	struct ibv_mr *mr = r->v->open;
-	struct ibv_recv_wr *bad;
-	struct ibv_sge sge[4];
-	struct ibv_recv_wr wr = { .wr_id = r->recvs, .sg_list = sge };
-	uint32_t sum = 0;
-	int i;
-
-	if (r->recvs == RECV_MAX)
-		return;
-	wr.num_sge = fuzz_u8(r->in) % 5;
-	for (i = 0; i < wr.num_sge; i++) {
-		sge[i].length = fuzz_u8(r->in) * 8;
-		sge[i].addr = (uintptr_t)mr->addr + BUF_LEN - sge[i].length;
-		sge[i].lkey = mr->lkey;
-		sum += sge[i].length;
-	}
-	if (!ibv_post_recv(r->v->side.qp, &wr, &bad))
-		r->recv_len[r->recvs++] = sum;
+	app_post_recv(&r->v->app, r->in);
 }
 
 static void step_post_send(struct run *r)
 {
-	static const enum ibv_wr_opcode ops[] = {
-		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE,
-		IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
-		IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
-		IBV_WR_SEND_WITH_INV, IBV_WR_LOCAL_INV,
-	};
-	uint8_t how = fuzz_u8(r->in);
-	struct post p = {
-		.id = how,
-		.op = ops[how % ARRAY_SIZE(ops)],
-		.flags = fuzz_u8(r->in) & (IBV_SEND_SIGNALED | IBV_SEND_FENCE |
-					   IBV_SEND_SOLICITED |
-					   IBV_SEND_INLINE),
-		.mr = r->v->open,
-		.len = fuzz_u16(r->in) % BUF_LEN,
-		.raddr = (uintptr_t)peer_buf + fuzz_u8(r->in),
-		.rkey = (fuzz_u8(r->in) % 4) << 8,
-	};
-
-	if (p.op >= IBV_WR_ATOMIC_CMP_AND_SWP)
-		p.len = 8;
-	post(&r->v->side, p);
-}
-
-static void take(struct run *r, const struct ibv_wc *wc)
-{
-	FUZZ_CHECK(wc->qp_num == r->v->side.qp->qp_num);
-	FUZZ_CHECK(wc->wr_id == r->recvs_done && r->recvs_done < r->recvs);
-	if (wc->status == IBV_WC_SUCCESS && wc->opcode == IBV_WC_RECV)
-		FUZZ_CHECK(wc->byte_len <= r->recv_len[wc->wr_id]);
-	r->recvs_done++;
+	app_post_send(&r->v->app, r->in, (uintptr_t)peer_buf);
 }
 
 static void step_poll(struct run *r)
 {
-	struct ibv_wc wc[16];
-	int cnt;
-	int i;
-
-	cnt = ibv_poll_cq(r->v->side.rcq, ARRAY_SIZE(wc), wc);
-	for (i = 0; i < cnt; i++)
-		take(r, &wc[i]);
-	cnt = ibv_poll_cq(r->v->side.scq, ARRAY_SIZE(wc), wc);
-	FUZZ_CHECK(cnt >= 0);
+	app_poll(&r->v->app);
 }
 
 static void step_bell(struct run *r)
 {
-	struct sv_link *link = &r->v->shm->link;
-
-	sv_lock_take(&link->qp->lock);
-	link->ops->progress(link);
-	link->ops->rearm(link);
-	sv_lock_drop(&link->qp->lock);
+	app_bell(&r->v->shm->link);
 }
 
 static void step_timeout(struct run *r)
 {
-	struct sv_link *link = &r->v->shm->link;
-
-	sv_lock_take(&link->qp->lock);
-	r->v->shm->rnr_due_ns = r->v->shm->rnr_due_ns ? 1 : 0;
-	link->gone_due_ns = link->gone_due_ns ? 1 : 0;
-	link->ops->timeout(link);
-	sv_lock_drop(&link->qp->lock);
+	app_timeout(&r->v->shm->link, &r->v->shm->rnr_due_ns);
 }
 
 static void step_modify(struct run *r)
 {
-	struct ibv_qp_attr attr = {
-		.qp_state = fuzz_u8(r->in) & 1 ? IBV_QPS_RTS : IBV_QPS_SQD,
-	};
-
-	sv_modify_qp(r->v->side.qp, &attr, IBV_QP_STATE);
+	app_modify(&r->v->app, r->in);
 }
 
 static void (*const steps[])(struct run *r) = {
@@ -481,29 +337,6 @@ static void (*const steps[])(struct run *r) = {
 	step_answer, step_fault, step_table, step_timeout, step_modify,
 	step_slot, step_poll,
 };
-
-/* ---- the end ---- */
-
-static bool is_clean(const struct ibv_mr *mr)
-{
-	const char *p = mr->addr;
-
-	return !p[0] && !memcmp(p, p + 1, mr->length - 1);
-}
-
-static void finish(struct run *r)
-{
-	uint32_t before;
-
-	step_poll(r);
-	FUZZ_CHECK(!side_error(&r->v->side));
-	do {
-		before = r->recvs_done;
-		step_poll(r);
-	} while (r->recvs_done != before);
-	FUZZ_CHECK(r->recvs_done == r->recvs);
-	FUZZ_CHECK(is_clean(r->v->own) && is_clean(r->v->readable));
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -519,6 +352,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	revive(run.v, how >> 1 & 7);
 	for (i = 0; i < STEPS_MAX && in.left; i++)
 		steps[fuzz_u8(&in) % ARRAY_SIZE(steps)](&run);
-	finish(&run);
+	app_finish(&run.v->app);
 	return 0;
 }
