@@ -191,13 +191,12 @@ struct sv_dev {
 /*
  * sv_persona.c. NULL: no such look. names: all of them, for messages.
  * limit_find: where a limit of this name is, and its range; NULL: none is
- * called so. next: the i-th name, NULL behind the last.
+ * called so.
  */
 const struct sv_persona *sv_persona_find(const char *name);
 const char *sv_persona_names(void);
 uint32_t *sv_limit_find(struct sv_limits *lim, const char *name, uint32_t *min,
 			uint32_t *max);
-const char *sv_limit_name(unsigned int i);
 
 /*
  * sv_devspec.c. Makes the devices that text names, at most max; returns how many
@@ -207,6 +206,7 @@ const char *sv_limit_name(unsigned int i);
 unsigned int sv_devspec_parse(const char *text, const char *look,
 			      struct sv_dev **devs, unsigned int max);
 struct sv_dev *sv_dev_new(const char *name, const struct sv_persona *persona);
+void sv_dev_free(struct sv_dev *dev); /* one that is in no list */
 
 /*
  * sv_device.c. The list, made on first use; constant then. take: false if the

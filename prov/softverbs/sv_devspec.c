@@ -266,6 +266,12 @@ struct sv_dev *sv_dev_new(const char *name, const struct sv_persona *persona)
 	return dev;
 }
 
+void sv_dev_free(struct sv_dev *dev)
+{
+	lock_fini(&dev->lock);
+	free(dev);
+}
+
 /* The persona that pairs, "a=b,c=d", name; or else look. */
 static const struct sv_persona *find_look(const char *name, const char *pairs,
 					  const char *look)
@@ -309,8 +315,7 @@ static struct sv_dev *parse_dev(char *entry, const char *look)
 	if (ok)
 		return dev;
 	sv_err("SOFTVERBS_DEVICES: %s: left out", name);
-	lock_fini(&dev->lock);
-	free(dev);
+	sv_dev_free(dev);
 	return NULL;
 }
 
@@ -340,8 +345,7 @@ unsigned int sv_devspec_parse(const char *text, const char *look,
 		sv_err("SOFTVERBS_DEVICES: %s: %s", dev->device.name,
 		       cnt < max ? "there is one of that name already" :
 				   "one device too many, left out");
-		lock_fini(&dev->lock);
-		free(dev);
+		sv_dev_free(dev);
 	}
 	free(copy);
 	return cnt;

@@ -159,8 +159,3 @@ uint32_t *sv_limit_find(struct sv_limits *lim, const char *name, uint32_t *min,
 	}
 	return NULL;
 }
-
-const char *sv_limit_name(unsigned int i)
-{
-	return i < ARRAY_SIZE(limits) ? limits[i].name : NULL;
-}

@@ -133,7 +133,11 @@ Test(devspec, what_is_wrong_is_said_and_left_out)
 	cr_assert_eq(parse("a;b,max_qp=x; c ;a", devs), 2);
 	cr_assert_str_eq(devs[0]->device.name, "a");
 	cr_assert_str_eq(devs[1]->device.name, "c");
+	sv_dev_free(devs[0]);
+	sv_dev_free(devs[1]);
 	cr_assert_eq(sv_devspec_parse("a;b;c", NULL, devs, 2), 2);
+	sv_dev_free(devs[0]);
+	sv_dev_free(devs[1]);
 }
 
 Test(devspec, message_has_value_and_limit, .init = cr_redirect_stderr)
@@ -389,6 +393,39 @@ Test(devspec, ids_find_the_device_of_their_address)
 	peer_close(&listener);
 	sv_cm_free_devices(contexts);
 	sv_free_device_list(list);
+}
+
+/* One owns its queue pair, the other does not: each lives by its own rules. */
+Test(devspec, different_looks_connect)
+{
+	struct peer listener, active, passive;
+	uint16_t port;
+
+	setenv("SOFTVERBS_DEVICES",
+	       "softverbs0,addr=127.0.0.2;"
+	       "softverbs1,persona=iwarp,addr=127.0.0.3", 1);
+	port = peer_listen(&listener, "127.0.0.3", 0, 0);
+	peer_open(&active);
+	peer_bind(&active, "127.0.0.2");
+	peer_connect(&active, "127.0.0.3", port, NULL, 0);
+	peer_accept(&listener, &passive);
+	peer_finish(&active);
+	peer_established(&passive);
+	peer_transfer(&active, &passive);
+	peer_transfer(&passive, &active);
+	peer_end_pair(&active, &passive);
+	peer_close(&listener);
+
+	port = peer_listen(&listener, "127.0.0.2", 0, 0);
+	peer_open(&active);
+	peer_bind(&active, "127.0.0.3");
+	peer_connect(&active, "127.0.0.2", port, NULL, 0);
+	peer_accept(&listener, &passive);
+	peer_established(&active);
+	peer_established(&passive);
+	peer_transfer(&active, &passive);
+	peer_end_pair(&active, &passive);
+	peer_close(&listener);
 }
 
 Test(devspec, an_interface_of_its_own)
