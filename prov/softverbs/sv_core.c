@@ -99,6 +99,24 @@ void sv_core_del_ctx(struct sv_ctx *ctx)
 	lock_drop(&contexts_lock);
 }
 
+void sv_core_raise(struct sv_dev *dev, enum ibv_event_type type)
+{
+	struct ibv_async_event event = {
+		.element.port_num = SV_PORT,
+		.event_type = type,
+	};
+	struct sv_ctx *ctx;
+	struct list *pos;
+
+	lock_take(&contexts_lock);
+	list_for_each(pos, &contexts) {
+		ctx = list_entry(pos, struct sv_ctx, node);
+		if (ctx->dev == dev)
+			sv_async_raise(ctx, &event);
+	}
+	lock_drop(&contexts_lock);
+}
+
 /*
  * The child has one thread and copies of locks in any state: none is taken.
  * Its inherited objects are dead, but a device opened anew works.

@@ -30,6 +30,7 @@ enum {
 	SV_MAX_DEV_ADDR = 128,
 	SV_MAX_GID = 128,
 	SV_MAX_PKEY = 128,
+	SV_MAX_LID = 0xbfff, /* above are multicast's */
 	SV_MAX_QP = 65536,
 	SV_MAX_QP_WR = 32768,
 	SV_MAX_SRQ = 65536,

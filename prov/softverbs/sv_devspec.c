@@ -77,7 +77,7 @@ static const char *key_lid(struct sv_dev *dev, char *value)
 {
 	uint64_t lid;
 
-	if (!sv_spec_num(value, &lid) || !lid || lid > 0xbfff)
+	if (!sv_spec_num(value, &lid) || !lid || lid > SV_MAX_LID)
 		return "not a LID, 1 to 0xbfff";
 	dev->lid = (uint16_t)lid;
 	dev->lid_given = true;

@@ -202,7 +202,7 @@ static __be64 guid_of_addr(const struct sockaddr *addr)
 
 static uint16_t lid_of_guid(__be64 guid)
 {
-	return (uint16_t)(1 + (be64toh(guid) & 0xffff) % 0xbfff);
+	return (uint16_t)(1 + (be64toh(guid) & 0xffff) % SV_MAX_LID);
 }
 
 static void gid_of_guid(__be64 guid, union ibv_gid *gid)

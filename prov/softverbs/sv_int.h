@@ -488,10 +488,11 @@ void sv_tcp_cm_release(struct sv_link *link);
  * sv_qp.c, sv_qpn.c. find takes a reference or returns NULL; it does not find a
  * QP whose destruction has begun. attach_link: 0, or EINVAL (no state to have
  * one, has one already, being destroyed), then the link stays the caller's.
- * qpn_sock: the socket, bound and no more, of the port that a QP's number
+ * for_each: of the process; not if memory is short. qpn_sock: the socket, bound and no more, of the port that a QP's number
  * names, or -1.
  */
 struct sv_qp *sv_qp_find(uint32_t qpn);
+void sv_qp_for_each(void (*fn)(struct sv_qp *qp, void *arg), void *arg);
 int sv_qpn_sock(uint32_t qpn);
 void sv_qp_get(struct sv_qp *qp);
 void sv_qp_put(struct sv_qp *qp);
@@ -548,6 +549,8 @@ int sv_core_start(void) __must_check;
 const uint8_t *sv_core_identity(void);
 void sv_core_add_ctx(struct sv_ctx *ctx);
 void sv_core_del_ctx(struct sv_ctx *ctx);
+/* On every context of the device, for its one port. */
+void sv_core_raise(struct sv_dev *dev, enum ibv_event_type type);
 uint64_t sv_now_ns(void);
 uint64_t sv_clock_ns(clockid_t clock);
 void sv_ops_fill(struct sv_ctx *ctx);

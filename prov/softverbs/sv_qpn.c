@@ -21,6 +21,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -232,6 +233,27 @@ struct sv_qp *sv_qp_find(uint32_t qpn)
 		sv_qp_get(qp);
 	lock_drop(&table_lock);
 	return qp;
+}
+
+/* qp->lock comes before table_lock: fn is called without it. */
+void sv_qp_for_each(void (*fn)(struct sv_qp *qp, void *arg), void *arg)
+{
+	uint32_t i, cnt = 0;
+	struct sv_qp **all, *qp;
+
+	lock_take(&table_lock);
+	all = calloc(table_cnt + 1, sizeof(*all));
+	for (i = 0; all && i < BUCKETS; i++)
+		for (qp = table[i]; qp; qp = qp->hash_next) {
+			sv_qp_get(qp);
+			all[cnt++] = qp;
+		}
+	lock_drop(&table_lock);
+	for (i = 0; i < cnt; i++) {
+		fn(all[i], arg);
+		sv_qp_put(all[i]);
+	}
+	free(all);
 }
 
 static void __sv_last ports_close(void)
