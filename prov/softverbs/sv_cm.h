@@ -12,6 +12,7 @@
  *	sv_cm_passive.c	the same for the accepting side
  *	sv_cm_listen.c	listeners
  *	sv_rdv.c	QPs that find each other without rdma_cm
+ *	sv_cm_tcp.c	which link it is to be; going on with this TCP connection
  *	sv_handover.c	same-host proof, passing of the link; the connecting end
  *	sv_handover_serve.c	its accepting end: the UNIX socket and its guests
  *	sv_addr.c	addresses
@@ -195,6 +196,9 @@ struct sv_conn {
 	struct sv_qp *qp;
 	struct sv_link *link;
 	int unix_sock;		/* active side's, until the link has it */
+	bool foreign;		/* the peer is no softverbs */
+	bool use_tcp;		/* the link will be this connection, */
+	struct sv_link *stream;	/* and is: sock is -1 then */
 	struct sv_timer retry;	/* acceptor's queue was full */
 
 	uint32_t tx_msn;
@@ -335,6 +339,8 @@ void sv_conn_set_timer(struct sv_conn *conn, unsigned int timeout_ms);
 void sv_conn_stop_timer(struct sv_conn *conn);
 void sv_conn_fail(struct sv_conn *conn, enum rdma_cm_event_type type,
 		  int status);
+void sv_conn_lost(struct sv_conn *conn, int err);
+void sv_conn_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl);
 void sv_conn_close(struct sv_conn *conn);
 void sv_conn_goodbye(struct sv_conn *conn);
 void sv_conn_disconnect(struct sv_conn *conn);
@@ -369,6 +375,7 @@ void sv_active_timeout(struct sv_conn *conn);
 int sv_passive_request(struct sv_conn *conn);
 int sv_passive_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl);
 void sv_passive_accept(struct sv_conn *conn);
+void sv_passive_report(struct sv_conn *conn);
 void sv_passive_reject(struct sv_conn *conn, const void *pd, size_t len);
 void sv_passive_linked(struct sv_conn *conn);
 void sv_passive_lost(struct sv_conn *conn, int err);
@@ -404,5 +411,26 @@ void sv_handover_retry(struct sv_conn *conn);
 void sv_handover_cancel(struct sv_conn *conn);
 int sv_handover_self(struct sv_qp *qp);
 void sv_handover_fork_child(void);
+
+/*
+ * sv_cm_tcp.c. Caller holds sv_cm.lock.
+ *
+ * offered: which links SOFTVERBS_LINK allows, enum sv_ctrl_links. pick: the best
+ * of those that the peer's HELLO has too and that can reach it; 0: none, and it
+ * has been logged. foreign: takes up a peer that is no softverbs; false: we do
+ * not want such a one, or not as it wants us. foreign_reply: makes our frame one
+ * that such a peer understands. crc: what our frames say of
+ * checksums. go: the rest of the stream is the link's, if it is to be; true: it
+ * is, or the conn has failed. send, release: to the peer, through the link; the
+ * link is let go of.
+ */
+uint8_t sv_cm_links_offered(void);
+uint8_t sv_cm_links_pick(const struct sv_ctrl *hello);
+bool sv_cm_foreign(struct sv_conn *conn);
+void sv_cm_foreign_reply(struct sv_conn *conn);
+bool sv_cm_crc(void);
+bool sv_cm_tcp_go(struct sv_conn *conn);
+void sv_cm_tcp_send(struct sv_conn *conn, enum sv_ctrl_type type);
+void sv_cm_tcp_release(struct sv_conn *conn);
 
 #endif

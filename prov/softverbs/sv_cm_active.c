@@ -171,8 +171,8 @@ static int active_hello(struct sv_conn *conn)
 	struct sv_ctrl hello = { .type = SV_CTRL_HELLO };
 	int err;
 
-	if (!sv_handover_possible(&conn->hello)) {
-		sv_log("cm: peer is not on this host: no link to it yet");
+	hello.links = sv_cm_links_pick(&conn->hello);
+	if (!hello.links) {
 		sv_conn_fail(conn, RDMA_CM_EVENT_CONNECT_ERROR, -EHOSTUNREACH);
 		return 0;
 	}
@@ -181,6 +181,7 @@ static int active_hello(struct sv_conn *conn)
 		sv_conn_fail(conn, RDMA_CM_EVENT_CONNECT_ERROR, -err);
 		return 0;
 	}
+	conn->use_tcp = hello.links == SV_LINKS_TCP;
 	hello.conn = conn->own_conn;
 	if (conn->rdv)
 		sv_rdv_meet(conn, &hello);
@@ -215,7 +216,8 @@ int sv_active_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl)
 		return -EPROTO;
 	conn->phase = SV_CONN_HANDOVER;
 	sv_conn_set_timer(conn, SV_CM_HANDOVER_MS);
-	sv_handover_start(conn);
+	if (!conn->use_tcp)
+		sv_handover_start(conn);
 	return 0;
 }
 
@@ -243,13 +245,17 @@ int sv_active_reply(struct sv_conn *conn)
 			sv_conn_close(conn);
 		return 0;
 	}
-	/* A foreign peer: this is where the TCP link will take over. */
-	if (!conn->mpa.ext || !conn->hello.type || !conn->mpa.enhanced) {
-		sv_log("cm: peer does not speak softverbs' extension");
+	if (conn->mpa.ext && conn->hello.type && conn->mpa.enhanced) {
+		conn->phase = SV_CONN_ACCEPT;
+		return 0;
+	}
+	if (conn->rdv || conn->hello.type || conn->mpa.ext ||
+	    !sv_cm_foreign(conn)) {
 		sv_conn_fail(conn, RDMA_CM_EVENT_CONNECT_ERROR, -EOPNOTSUPP);
 		return 0;
 	}
-	conn->phase = SV_CONN_ACCEPT;
+	learn_remote(conn);
+	conn->phase = SV_CONN_HANDOVER;
 	return 0;
 }
 

@@ -130,7 +130,10 @@ static int accept_id(struct sv_id *id, const struct rdma_conn_param *param)
 	frame_init(conn, id, param);
 	own_conn_init(&conn->own_conn, id, param);
 	id->state = SV_ID_ACCEPTED;
+	if (conn->foreign)
+		sv_cm_foreign_reply(conn);
 	sv_passive_accept(conn);
+	sv_cm_tcp_go(conn);
 	return 0;
 }
 

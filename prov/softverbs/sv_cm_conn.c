@@ -3,7 +3,8 @@
  * One TCP connection of the connection manager: buffers, dispatch of what
  * arrives by phase, and the ways it ends. What each side does with a message is
  * in sv_cm_active.c and sv_cm_passive.c. After the hand-over only READY, DREQ
- * and DREP travel here; the data goes through the link.
+ * and DREP travel here; the data goes through the link. If the link goes on with
+ * the connection itself, they go through it too (sv_cm_tcp.c).
  */
 #include "sv_cm.h"
 
@@ -46,6 +47,7 @@ void sv_conn_own_frame(struct sv_conn *conn, uint8_t ird, uint8_t ord)
 		.reply = conn->passive,
 		.enhanced = true,
 		.ext = true,
+		.crc = sv_cm_crc(),
 		.p2p = true,
 		.rtr_write = true,
 		.rtr_read = true,
@@ -81,6 +83,8 @@ void sv_conn_close(struct sv_conn *conn)
 		close(conn->sock);
 		conn->sock = -1;
 	}
+	if (conn->stream)
+		sv_cm_tcp_release(conn);
 	list_del(&conn->node);
 	sv_engine_defer(&conn->defer, conn_free);
 }
@@ -127,7 +131,7 @@ void sv_id_disconnected(struct sv_id *id, int status)
  * something else for each side; afterwards, that the peer is gone. Whether its
  * QP is, the link notices by itself.
  */
-static void conn_lost(struct sv_conn *conn, int err)
+void sv_conn_lost(struct sv_conn *conn, int err)
 {
 	struct sv_id *id = conn->id;
 
@@ -163,7 +167,8 @@ static void conn_rewatch(struct sv_conn *conn)
 {
 	uint32_t events = EPOLLIN | (conn->tx_len ? EPOLLOUT : 0);
 
-	if (conn->phase == SV_CONN_TCP || events == conn->watched)
+	if (conn->phase == SV_CONN_TCP || events == conn->watched ||
+	    conn->sock < 0)
 		return;
 	if (!sv_engine_rewatch(conn->sock, events))
 		conn->watched = events;
@@ -188,6 +193,10 @@ void sv_conn_send_mpa(struct sv_conn *conn, const struct sv_mpa *mpa)
 
 void sv_conn_send_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl)
 {
+	if (conn->stream) {
+		sv_cm_tcp_send(conn, ctrl->type);
+		return;
+	}
 	conn_send(conn, sv_ctrl_encode(ctrl, ++conn->tx_msn,
 				       conn->tx + conn->tx_len,
 				       sizeof(conn->tx) - conn->tx_len));
@@ -233,6 +242,19 @@ static int conn_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl)
 		return conn_up_ctrl(conn, ctrl);
 	return conn->passive ? sv_passive_ctrl(conn, ctrl) :
 		sv_active_ctrl(conn, ctrl);
+}
+
+/* One that came through the link. */
+void sv_conn_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl)
+{
+	int ret = -EPROTO;
+
+	if (conn->phase == SV_CONN_READY || conn->phase == SV_CONN_UP)
+		ret = conn_ctrl(conn, ctrl);
+	if (ret < 0 && !conn->dead) {
+		sv_log("cm: message %d in phase %d", ctrl->type, conn->phase);
+		sv_conn_lost(conn, EPROTO);
+	}
 }
 
 static int consume_ctrl(struct sv_conn *conn)
@@ -294,17 +316,19 @@ static bool conn_dispatch(struct sv_conn *conn)
 		if (used < 0) {
 			sv_log("cm: peer broke the protocol in phase %d: %s",
 			       conn->phase, strerror(-used));
-			conn_lost(conn, -used);
+			sv_conn_lost(conn, -used);
 			return false;
 		}
 		if (!used)
 			break;
 		conn->rx_len -= (size_t)used;
 		memmove(conn->rx, conn->rx + used, conn->rx_len);
+		if (sv_cm_tcp_go(conn))
+			return false;
 	}
 	if (conn->rx_len < sizeof(conn->rx))
 		return true;
-	conn_lost(conn, EPROTO);
+	sv_conn_lost(conn, EPROTO);
 	return false;
 }
 
@@ -319,7 +343,7 @@ static void conn_read(struct sv_conn *conn)
 		if (ret < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (ret <= 0) {
-			conn_lost(conn, ret ? errno : 0);
+			sv_conn_lost(conn, ret ? errno : 0);
 			return;
 		}
 		conn->rx_len += (size_t)ret;
@@ -333,7 +357,7 @@ static void on_conn(void *arg, uint32_t events)
 	struct sv_conn *conn = arg;
 
 	lock_take(&sv_cm.lock);
-	if (conn->dead) {
+	if (conn->dead || conn->sock < 0) {
 		lock_drop(&sv_cm.lock);
 		return;
 	}

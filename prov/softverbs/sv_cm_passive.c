@@ -19,12 +19,14 @@ int sv_passive_request(struct sv_conn *conn)
 	struct sv_ctrl hello = { .type = SV_CTRL_HELLO };
 	int err;
 
-	/* A foreign peer: this is where the TCP link will take over. */
 	if (!conn->mpa.ext || !conn->mpa.enhanced || conn->mpa.markers) {
-		sv_log("cm: request without softverbs' extension refused");
-		sv_passive_reject(conn, NULL, 0);
+		if (!conn->listener->id || !sv_cm_foreign(conn))
+			sv_passive_reject(conn, NULL, 0);
+		else
+			sv_passive_report(conn);
 		return 0;
 	}
+	hello.links = sv_cm_links_offered();
 	err = sv_handover_hello(conn, &hello);
 	if (err) {
 		sv_log("cm: no hand-over: %s", strerror(err));
@@ -110,20 +112,13 @@ static void report_request(struct sv_conn *conn, struct sv_event *event,
 	sv_event_queue(event);
 }
 
-static int passive_hello(struct sv_conn *conn)
+/* The request is whole: the user may decide. */
+void sv_passive_report(struct sv_conn *conn)
 {
 	struct sv_id *listen = conn->listener->id;
 	struct sv_event *event = NULL;
 	struct sv_id *child = NULL;
 
-	if (!sv_handover_possible(&conn->hello)) {
-		sv_log("cm: peer is not on this host: no link to it yet");
-		goto refuse;
-	}
-	if (!listen) {
-		sv_rdv_request(conn);
-		return 0;
-	}
 	if (listen->listener.pending >= listen->listener.backlog) {
 		sv_log("cm: backlog of %u is full", listen->listener.backlog);
 		goto refuse;
@@ -135,14 +130,31 @@ static int passive_hello(struct sv_conn *conn)
 	if (!event)
 		goto refuse_child;
 	report_request(conn, event, child);
-	return 0;
+	return;
 
 refuse_child:
 	sv_id_close(child);
 	sv_id_free(child);
 refuse:
 	sv_passive_reject(conn, NULL, 0);
-	return 0;
+}
+
+static void passive_hello(struct sv_conn *conn)
+{
+	uint8_t link = conn->hello.links;
+
+	/* It names one; what we would pick ourselves may be better. */
+	if (link != SV_LINKS_TCP && link != SV_LINKS_SHM)
+		link = 0;
+	if (!(sv_cm_links_pick(&conn->hello) & link)) {
+		sv_passive_reject(conn, NULL, 0);
+		return;
+	}
+	conn->use_tcp = link == SV_LINKS_TCP;
+	if (conn->listener->id)
+		sv_passive_report(conn);
+	else
+		sv_rdv_request(conn);
 }
 
 int sv_passive_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl)
@@ -154,7 +166,8 @@ int sv_passive_ctrl(struct sv_conn *conn, const struct sv_ctrl *ctrl)
 				   SV_CTRL_MEET))
 			return -EPROTO;
 		conn->hello = *ctrl;
-		return passive_hello(conn);
+		passive_hello(conn);
+		return 0;
 	}
 	switch (ctrl->type) {		/* phase READY */
 	case SV_CTRL_READY:
@@ -185,6 +198,8 @@ void sv_passive_accept(struct sv_conn *conn)
 	conn->phase = SV_CONN_HANDOVER;
 	sv_conn_set_timer(conn, SV_CM_HANDOVER_MS);
 	sv_conn_send_mpa(conn, &conn->own);
+	if (conn->foreign)
+		return;
 	accept.conn = conn->own_conn;
 	sv_conn_send_ctrl(conn, &accept);
 }
@@ -208,10 +223,15 @@ void sv_passive_reject(struct sv_conn *conn, const void *pd, size_t len)
 
 void sv_passive_linked(struct sv_conn *conn)
 {
+	static const struct sv_ctrl ready = { .type = SV_CTRL_READY };
+
 	conn->phase = SV_CONN_READY;
 	if (conn->rdv)
 		sv_rdv_linked(conn);
 	sv_conn_set_timer(conn, SV_CM_READY_MS);
+	/* Who will not tell that it is ready, is. */
+	if (conn->foreign && !conn->mpa.p2p)
+		sv_passive_ctrl(conn, &ready);
 }
 
 /*

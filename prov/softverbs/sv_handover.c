@@ -432,7 +432,8 @@ int sv_handover_hello(const struct sv_conn *conn, struct sv_ctrl *hello)
 	int err;
 
 	know_host();
-	err = conn->passive ? sv_handover_listen(hello->unix_name) : 0;
+	err = conn->passive && hello->links & SV_LINKS_SHM ?
+		      sv_handover_listen(hello->unix_name) : 0;
 	if (err)
 		return err;
 	hello->version = SV_CTRL_VERSION;

@@ -188,7 +188,8 @@ static uint8_t *put_hello(uint8_t *p, const struct sv_ctrl *ctrl)
 	size_t name_len = strnlen(ctrl->unix_name, SV_UNIX_NAME_MAX);
 
 	p = sv_put16(p, ctrl->version);
-	p = sv_put16(p, (uint16_t)name_len);
+	*p++ = ctrl->links;
+	*p++ = (uint8_t)name_len;
 	p = sv_put_bytes(p, ctrl->host_id, SV_HOST_ID_LEN);
 	p = sv_put64(p, ctrl->netns);
 	p = sv_put_bytes(p, ctrl->token, SV_TOKEN_LEN);
@@ -206,11 +207,12 @@ static uint8_t *put_meet(uint8_t *p, const struct sv_ctrl *ctrl)
 
 static int get_hello(struct sv_ctrl *ctrl, const uint8_t *p)
 {
-	uint16_t name_len = sv_get16(p + 2);
+	uint8_t name_len = p[3];
 
 	ctrl->version = sv_get16(p);
 	if (ctrl->version != SV_CTRL_VERSION)
 		return -EPROTONOSUPPORT;
+	ctrl->links = p[2];
 	if (name_len > SV_UNIX_NAME_MAX)
 		return -EPROTO;
 	p += 4;

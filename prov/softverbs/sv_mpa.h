@@ -75,7 +75,8 @@ int sv_mpa_decode(struct sv_mpa *mpa, bool reply, const void *buf, size_t len);
  *                              ◄───────────  HELLO   host, token, UNIX name
  *   HELLO  host, token, QPN    ───────────►  (CONNECT_REQUEST; user accepts)
  *                              ◄───────────  MPA reply (ext taken), ACCEPT
- *   ··· hand-over on the UNIX socket (sv_handover.c) ···
+ *   ··· hand-over on the UNIX socket (sv_handover.c), or
+ *       the link goes on with this very stream (sv_cm_tcp.c) ···
  *   READY                      ───────────►  (ESTABLISHED)
  *   DREQ                       ◄──────────►  DREP
  *
@@ -101,6 +102,13 @@ enum sv_ctrl_type {
 	SV_CTRL_GONE = 18,		/* sv_ctrl_gone, messages taken */
 	SV_CTRL_WANT = 19,		/* receives wanted, 0 */
 	SV_CTRL_PARAM = 20,		/* rnr_retry of the sender's QP, 0 */
+	SV_CTRL_BYE = 21,		/* no more of types 1 to 6; 0, 0 */
+};
+
+/* The responder's HELLO offers, the initiator's names one. */
+enum sv_ctrl_links {
+	SV_LINKS_SHM = 1 << 0,
+	SV_LINKS_TCP = 1 << 1,
 };
 
 enum sv_ctrl_gone {
@@ -132,6 +140,7 @@ struct sv_ctrl {
 	enum sv_ctrl_type type;
 	/* HELLO and MEET. */
 	uint16_t version;
+	uint8_t links;		/* enum sv_ctrl_links: offered, or chosen */
 	uint8_t host_id[SV_HOST_ID_LEN];	/* one boot of one machine */
 	uint64_t netns;
 	uint8_t token[SV_TOKEN_LEN];

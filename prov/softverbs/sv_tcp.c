@@ -258,11 +258,9 @@ static void on_timer(void *arg)
  * one that has nothing to say is asked now and then. Not a word of the peer's
  * program is needed for that.
  */
-static void set_timeouts(struct sv_tcp *tcp)
+static void set_timeout(struct sv_tcp *tcp)
 {
 	const struct ibv_qp_attr *attr = &tcp->link.qp->attr;
-	const int on = 1, idle_s = SV_TCP_IDLE_S, probe_s = SV_TCP_PROBE_S,
-		  probes = SV_TCP_PROBES;
 	uint64_t ms = SV_TCP_DEAD_MAX_MS;
 	int dead_ms;
 
@@ -274,15 +272,30 @@ static void set_timeouts(struct sv_tcp *tcp)
 	if (ms > SV_TCP_DEAD_MAX_MS)
 		ms = SV_TCP_DEAD_MAX_MS;
 	dead_ms = ms;
-	setsockopt(tcp->sock, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	setsockopt(tcp->sock, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s,
-		   sizeof(idle_s));
-	setsockopt(tcp->sock, IPPROTO_TCP, TCP_KEEPINTVL, &probe_s,
-		   sizeof(probe_s));
-	setsockopt(tcp->sock, IPPROTO_TCP, TCP_KEEPCNT, &probes,
-		   sizeof(probes));
+	if (dead_ms == tcp->dead_ms)
+		return;
+	tcp->dead_ms = dead_ms;
 	setsockopt(tcp->sock, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms,
 		   sizeof(dead_ms));
+}
+
+static void set_keepalive(int sock)
+{
+	static const struct {
+		int level;
+		int option;
+		int value;
+	} options[] = {
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, SV_TCP_IDLE_S },
+		{ IPPROTO_TCP, TCP_KEEPINTVL, SV_TCP_PROBE_S },
+		{ IPPROTO_TCP, TCP_KEEPCNT, SV_TCP_PROBES },
+	};
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(options); i++)
+		setsockopt(sock, options[i].level, options[i].option,
+			   &options[i].value, sizeof(options[i].value));
 }
 
 /* Adapters want a frame to be within one segment of TCP. */
@@ -370,6 +383,7 @@ int sv_tcp_create(struct sv_qp *qp, int sock, const struct sv_tcp_setup *setup,
 	tcp->rx_buf = mem;
 	tcp->slab = tcp->rx_buf + SV_TCP_RX_SIZE;
 	tcp_inherit(tcp, setup);
+	set_keepalive(sock);
 	err = sv_engine_watch(sock, EPOLLONESHOT, on_socket, tcp);
 	if (err)
 		goto err_unmap;
@@ -436,7 +450,12 @@ void sv_tcp_cm_release(struct sv_link *link)
 
 	sv_lock_take(&link->qp->lock);
 	tcp->cm_side = false;
+	if (tcp->ext)
+		tcp->ctl |= SV_TCP_CTL_BYE;
+	sv_tcp_push(tcp, false);
 	gone = owner_left(tcp);
+	if (tcp->blocked)
+		arm(tcp);
 	sv_lock_drop(&link->qp->lock);
 	if (gone)
 		tcp_gone(tcp);
@@ -512,7 +531,7 @@ static void tcp_publish(struct sv_link *link)
 		tcp->ctl |= SV_TCP_CTL_PARAM;
 	}
 	if (attr->qp_state == IBV_QPS_RTS)
-		set_timeouts(tcp);
+		set_timeout(tcp);
 	if (tcp->entered)
 		sv_tcp_push(tcp, false);
 	touch_end(tcp, mine);

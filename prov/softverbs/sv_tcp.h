@@ -77,8 +77,9 @@ enum sv_tcp_ctl {
 	SV_TCP_CTL_READY = 1 << 6, /* these three: connection manager's */
 	SV_TCP_CTL_DREQ = 1 << 7,
 	SV_TCP_CTL_DREP = 1 << 8,
-	SV_TCP_CTL_TERM = 1 << 9,
-	SV_TCP_CTL_FIN = 1 << 10, /* our direction is closed behind it all */
+	SV_TCP_CTL_BYE = 1 << 9, /* it has let go */
+	SV_TCP_CTL_TERM = 1 << 10,
+	SV_TCP_CTL_FIN = 1 << 11, /* our direction is closed behind it all */
 };
 
 /* Whose memory an entry of the batch is; key 0: ours. */
@@ -115,6 +116,7 @@ struct sv_tcp {
 	bool eof; /* nothing comes any more; and what ended it: */
 	int err; /* 0: the peer closed in order */
 	bool fin_sent;
+	int dead_ms; /* TCP_USER_TIMEOUT as it was set */
 	bool need_wake; /* the engine shall look after it */
 	uint32_t armed; /* the events that the engine waits for */
 	atomic_bool open; /* polling it makes sense */

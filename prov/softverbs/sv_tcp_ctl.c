@@ -8,7 +8,7 @@
  *	WANT	we have messages for more receives than we know of
  *	NAK	messages taken; why the next one was not
  *	GONE	the QP no longer answers
- *	READY, DREQ, DREP: of the connection manager
+ *	READY, DREQ, DREP: of the connection manager; BYE: it has let go
  *	Terminate, to those who do not know NAK, and for a broken stream
  */
 #include "sv_tcp.h"
@@ -92,6 +92,8 @@ static void cm_fill(struct sv_tcp *tcp)
 		put_ctrl(tcp, SV_CTRL_DREQ, 0, 0);
 	if (tcp->ctl & SV_TCP_CTL_DREP)
 		put_ctrl(tcp, SV_CTRL_DREP, 0, 0);
+	if (tcp->ctl & SV_TCP_CTL_BYE)
+		put_ctrl(tcp, SV_CTRL_BYE, 0, 0);
 }
 
 static __cold void rare_fill(struct sv_tcp *tcp)
@@ -243,6 +245,9 @@ void sv_tcp_ctl_take(struct sv_tcp *tcp, const struct sv_ddp *ddp,
 		return;
 	case SV_CTRL_DREP:
 		sv_tcp_tell_cm(tcp, SV_TCP_CM_DREP);
+		return;
+	case SV_CTRL_BYE:
+		sv_tcp_tell_cm(tcp, SV_TCP_CM_EOF);
 		return;
 	case SV_CTRL_ACK:
 	case SV_CTRL_NAK:

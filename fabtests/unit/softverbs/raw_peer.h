@@ -133,6 +133,7 @@ static inline void raw_hello(struct sv_ctrl *hello)
 
 	memset(hello, 0, sizeof(*hello));
 	hello->type = SV_CTRL_HELLO;
+	hello->links = SV_LINKS_SHM;
 	MUST(!sv_handover_hello(&conn, hello));
 	strcpy(hello->unix_name, "sv-nobody");
 }

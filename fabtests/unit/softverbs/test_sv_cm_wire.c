@@ -40,6 +40,7 @@ Test(sv_cm_wire, garbage_is_closed_at_once)
 	peer_close(&listener);
 }
 
+/* Unless there may be links over TCP. */
 Test(sv_cm_wire, foreign_request_is_rejected)
 {
 	struct peer listener;
@@ -47,6 +48,7 @@ Test(sv_cm_wire, foreign_request_is_rejected)
 	int sock = raw_connect(port);
 	struct sv_mpa reply;
 
+	setenv("SOFTVERBS_LINK", "shm", 1);
 	raw_send_mpa(sock, false, false, false);
 	raw_recv_mpa(sock, true, &reply);
 	cr_assert(reply.reject);
@@ -209,10 +211,12 @@ Test(sv_cm_wire, servers_that_are_none)
 	raw_send(sock, "220 ready\r\n", 11);
 	assert_outcome(&active, sock, RDMA_CM_EVENT_CONNECT_ERROR, -EPROTO);
 	/* Is an iWARP device, but not one of ours. */
+	setenv("SOFTVERBS_LINK", "shm", 1);
 	sock = accept_raw(listener, &active, port);
 	raw_send_mpa(sock, true, false, false);
 	assert_outcome(&active, sock, RDMA_CM_EVENT_CONNECT_ERROR,
 		       -EOPNOTSUPP);
+	unsetenv("SOFTVERBS_LINK");
 	/* Claims our extension without having said hello. */
 	sock = accept_raw(listener, &active, port);
 	raw_send_mpa(sock, true, true, false);
