@@ -29,6 +29,7 @@ enum {
 	SV_TCP_PROBES = 3,
 	SV_TCP_DEAD_MIN_MS = 2000, /* bytes that nobody acknowledges */
 	SV_TCP_DEAD_MAX_MS = 60000,
+	SV_TCP_TRUST = 64, /* answers in a row */
 	SV_TCP_MEM = SV_TCP_RX_SIZE + SV_TCP_SLAB,
 };
 
@@ -470,15 +471,20 @@ static bool tcp_pending(struct sv_link *link)
 }
 
 /*
- * An acknowledgement may wait for one more poll: what the application answers
- * takes it along.
+ * The peer's sends complete when they are acknowledged: that cannot wait until
+ * the application polls again, which it may not do for long. But one that has
+ * answered every message at once for some time is trusted to do so this time:
+ * then the acknowledgement goes with the answer, at no cost.
  */
 static void tcp_progress(struct sv_link *link)
 {
 	struct sv_tcp *tcp = sv_tcp(link);
-	bool waits = tcp->ctl & SV_TCP_CTL_ACK;
+	uint32_t told = tcp->told_msgs;
 
-	work(tcp, waits || !sv_link_leased(link));
+	if (tcp->acked || tcp->ctl & SV_TCP_CTL_ACK)
+		tcp->answers = 0;
+	work(tcp, tcp->answers < SV_TCP_TRUST || !sv_link_leased(link));
+	tcp->acked = tcp->told_msgs != told;
 	if (tcp->need_wake)
 		settle(tcp);
 }
@@ -488,6 +494,9 @@ static void tcp_push(struct sv_link *link)
 	struct sv_tcp *tcp = sv_tcp(link);
 	bool mine = touch_begin(tcp);
 
+	if (tcp->acked && tcp->answers < SV_TCP_TRUST)
+		tcp->answers++;
+	tcp->acked = false;
 	sv_tcp_push(tcp, false);
 	touch_end(tcp, mine);
 	check(tcp);

@@ -134,6 +134,8 @@ struct sv_tcp {
 	uint16_t term_err;
 	uint8_t rnr_told;
 	bool hold; /* first something must come in */
+	bool acked; /* since the last look an ACK has gone, alone */
+	uint8_t answers; /* how often a message of ours then followed */
 	bool refusing; /* as soon as all asks are answered: */
 	bool refuse_kill; /* the QP dies of it, with */
 	int refuse_event;
