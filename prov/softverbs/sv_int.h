@@ -678,6 +678,8 @@ struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index);
 struct sv_rwr *sv_rq_peek(struct sv_qp *qp);
 int sv_wq_add_recv(struct sv_wq *wq, const struct ibv_recv_wr *wr);
 void sv_rq_kick(struct sv_qp *qp);
+bool sv_sq_runs(struct sv_qp *qp);
+bool sv_sq_drained(struct sv_qp *qp); /* nothing is on its way */
 void sv_sq_complete(struct sv_qp *qp, enum ibv_wc_status status);
 void sv_rq_complete(struct sv_qp *qp, struct sv_cqe *cqe, bool solicited);
 void sv_flush(struct sv_qp *qp);

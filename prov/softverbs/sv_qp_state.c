@@ -74,13 +74,7 @@ static const struct transition transitions[STATE_CNT][STATE_CNT] = {
 				    IBV_QP_PATH_MIG_STATE,
 		},
 	},
-	[IBV_QPS_SQE] = {
-		[IBV_QPS_RTS] = {
-			.legal = true,
-			.optional = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS |
-				    IBV_QP_MIN_RNR_TIMER,
-		},
-	},
+	/* SQE is not for reliable connections: any error of one is for good. */
 };
 
 static bool mask_ok(const struct sv_qp *qp, enum ibv_qp_state to, int mask)
@@ -344,7 +338,7 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		if (to == IBV_QPS_RTS && is_mistaken(qp))
 			old = sv_qp_take_link(qp);
 		sv_qp_set_state(qp, to);
-		if (qp->sq.done == qp->sq.sent)
+		if (sv_sq_drained(qp))
 			sv_qp_drained(qp);
 		if (qp->link)
 			qp->link->ops->progress(qp->link);
@@ -370,7 +364,7 @@ int sv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 	*attr = qp->attr;
 	attr->cur_qp_state = qp->attr.qp_state;
 	attr->sq_draining = qp->attr.qp_state == IBV_QPS_SQD &&
-			    qp->sq.done != qp->sq.sent;
+			    !sv_sq_drained(qp);
 	attr->cap = qp->cap;
 	*init_attr = (struct ibv_qp_init_attr){
 		.qp_context = ibqp->qp_context,

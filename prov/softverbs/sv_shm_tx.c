@@ -102,7 +102,7 @@ static bool tx_room(struct sv_shm *shm, struct sv_slot *msg, uint32_t len)
 
 	if (unlikely(tx_full(shm) || (len && !data_get(shm, len, &pos)))) {
 		sv_shm_acks(shm);
-		if (shm->link.qp->attr.qp_state != IBV_QPS_RTS || tx_full(shm) ||
+		if (!sv_sq_runs(shm->link.qp) || tx_full(shm) ||
 		    (len && !data_get(shm, len, &pos)))
 			return false;
 	}
@@ -225,7 +225,8 @@ void sv_shm_acks(struct sv_shm *shm)
 			return;
 		}
 		sv_sq_complete(qp, IBV_WC_SUCCESS);
-		if (unlikely(qp->sq.done == qp->sq.sent))
+		if (unlikely(qp->attr.qp_state == IBV_QPS_SQD) &&
+		    sv_sq_drained(qp))
 			sv_qp_drained(qp);
 	}
 	if (unlikely(nak) && qp->sq.done != sv_wq_posted(&qp->sq))
@@ -522,11 +523,11 @@ void sv_shm_push(struct sv_shm *shm)
 	struct sv_swr *swr = NULL;
 
 	while (qp->sq.sent != sv_wq_posted(&qp->sq) && !shm->tx_stop &&
-	       qp->attr.qp_state == IBV_QPS_RTS) {
+	       sv_sq_runs(qp)) {
 		swr = sv_sq_slot(qp, qp->sq.sent);
 		push = push_one(shm, swr, &budget);
 		/* Looking for room may have found the QP broken. */
-		if (push != PUSH_DONE || qp->attr.qp_state != IBV_QPS_RTS)
+		if (push != PUSH_DONE || qp->attr.qp_state == IBV_QPS_ERR)
 			break;
 		qp->sq.sent++;
 		direct |= swr->state == SV_WR_DONE;

@@ -55,7 +55,8 @@ void sv_tcp_acks(struct sv_tcp *tcp)
 			return;
 		}
 		sv_sq_complete(qp, IBV_WC_SUCCESS);
-		if (unlikely(qp->sq.done == qp->sq.sent))
+		if (unlikely(qp->attr.qp_state == IBV_QPS_SQD) &&
+		    sv_sq_drained(qp))
 			sv_qp_drained(qp);
 	}
 	if (unlikely(tcp->refused) && qp->attr.qp_state != IBV_QPS_ERR &&
@@ -295,9 +296,7 @@ bool sv_tcp_sq_one(struct sv_tcp *tcp)
 	if (unlikely(!sv_tcp_attached(tcp)) || tcp->tx_stop ||
 	    qp->sq.sent == sv_wq_posted(&qp->sq))
 		return false;
-	/* A drained queue ends what it has begun. */
-	if (unlikely(qp->attr.qp_state != IBV_QPS_RTS) &&
-	    !(qp->attr.qp_state == IBV_QPS_SQD && tcp->tx_mid))
+	if (unlikely(!sv_sq_runs(qp)))
 		return false;
 	swr = sv_sq_slot(qp, qp->sq.sent);
 	if (swr->mode == SV_TCP_UNSET && !begin(tcp, swr))

@@ -204,6 +204,25 @@ int sv_sges_iov(const struct ibv_sge *sge, int cnt, uint32_t offset,
 	return used;
 }
 
+/* A WR that has gone in part: it is at the head of what has not gone. */
+static bool sq_mid(struct sv_qp *qp)
+{
+	return qp->sq.sent != sv_wq_posted(&qp->sq) &&
+	       sv_sq_slot(qp, qp->sq.sent)->offset;
+}
+
+/* Whether WRs go: a queue that is drained ends what it has begun. */
+bool sv_sq_runs(struct sv_qp *qp)
+{
+	return likely(qp->attr.qp_state == IBV_QPS_RTS) ||
+	       (qp->attr.qp_state == IBV_QPS_SQD && sq_mid(qp));
+}
+
+bool sv_sq_drained(struct sv_qp *qp)
+{
+	return qp->sq.done == qp->sq.sent && !sq_mid(qp);
+}
+
 /* ---- completions ---- */
 
 static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)

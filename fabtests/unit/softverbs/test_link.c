@@ -738,6 +738,144 @@ Test(link, drained_is_announced)
 	teardown(&p);
 }
 
+/* Whether something of the first WR is out. */
+static bool begun(struct sv_qp *qp)
+{
+	bool ret;
+
+	sv_lock_take(&qp->lock);
+	ret = qp->sq.sent || sv_sq_slot(qp, 0)->offset;
+	sv_lock_drop(&qp->lock);
+	return ret;
+}
+
+/* A message that is half out when the queue is drained is not left so. */
+static void drained_in_the_middle(bool direct)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD,
+				    .en_sqd_async_notify = 1 };
+	struct ibv_qp_init_attr init;
+	struct pair p;
+	struct ibv_wc wc;
+
+	setup(&p, direct, NULL);
+	fill(p.abuf, BUF, 5);
+	memset(p.bbuf, 0, BUF);
+	/* Over TCP nothing begins that has no receive. */
+	if (SIDE_IS_TCP)
+		MUST(!post_recv(&p.b, 1, p.mb, 0, BUF));
+	MUST(!post(&p.a, (struct post){ .id = 1,
+					.op = IBV_WR_SEND,
+					.flags = IBV_SEND_SIGNALED,
+					.mr = p.ma,
+					.len = BUF }));
+	MUST(!post(&p.a, (struct post){ .id = 2,
+					.op = IBV_WR_SEND,
+					.flags = IBV_SEND_SIGNALED }));
+	while (SIDE_IS_TCP && !begun(sv_qp(p.a.qp)))
+		sched_yield();
+	MUST(!sv_modify_qp(p.a.qp, &attr,
+			   IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+	if (!SIDE_IS_TCP) {
+		MUST(!sv_query_qp(p.a.qp, &attr, 0, &init));
+		cr_assert_eq(attr.sq_draining, 1);
+		cr_assert_not(wait_wc_ms(p.a.scq, &wc, 20));
+		MUST(!post_recv(&p.b, 1, p.mb, 0, BUF));
+	}
+	MUST(!post_recv(&p.b, 2, p.mb, 0, 0));
+	wc = wait_wc(p.b.rcq);
+	cr_assert_eq(wc.byte_len, BUF);
+	cr_assert(filled(p.bbuf, BUF, 5));
+	cr_assert_eq(wait_wc(p.a.scq).wr_id, 1);
+	MUST(!sv_query_qp(p.a.qp, &attr, 0, &init));
+	/* The second may have been out as well, where there was room. */
+	if (!wait_wc_ms(p.a.scq, &wc, 20)) {
+		expect_async(&p.a, IBV_EVENT_SQ_DRAINED);
+		cr_assert_eq(attr.sq_draining, 0);
+		attr.qp_state = IBV_QPS_RTS;
+		MUST(!sv_modify_qp(p.a.qp, &attr, IBV_QP_STATE));
+		wc = wait_wc(p.a.scq);
+	} else {
+		expect_async(&p.a, IBV_EVENT_SQ_DRAINED);
+	}
+	cr_assert_eq(wc.wr_id, 2);
+	cr_assert_eq(wait_wc(p.b.rcq).byte_len, 0);
+	teardown(&p);
+}
+
+Test(link, drained_in_the_middle) { drained_in_the_middle(true); }
+Test(link, drained_in_the_middle_ring) { drained_in_the_middle(false); }
+
+/* What stands behind a fence begins when the read before it is complete. */
+Test(link, fence_waits_for_reads)
+{
+	struct pair p;
+
+	setup(&p, false, NULL);
+	fill(p.bbuf, BUF, 3);
+	memset(p.abuf, 0, BUF);
+	MUST(!post_recv(&p.b, 1, p.mb, 0, 0));
+	MUST(!post(&p.a, (struct post){ .id = 1,
+					.op = IBV_WR_RDMA_READ,
+					.mr = p.ma,
+					.len = BUF,
+					.raddr = (uintptr_t)p.bbuf,
+					.rkey = p.mb->rkey }));
+	MUST(!post(&p.a, (struct post){ .id = 2,
+					.op = IBV_WR_SEND,
+					.flags = IBV_SEND_SIGNALED |
+						 IBV_SEND_FENCE }));
+	cr_assert_eq(wait_wc(p.b.rcq).status, IBV_WC_SUCCESS);
+	cr_assert(filled(p.abuf, BUF, 3));
+	cr_assert_eq(wait_wc(p.a.scq).wr_id, 2);
+	teardown(&p);
+}
+
+/* Armed for what is solicited, a queue says nothing of what is not. */
+Test(link, solicited_events)
+{
+	static const enum ibv_wr_opcode ops[] = {
+		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM,
+	};
+	const struct side_opts opts = { .channel = true };
+	struct ibv_cq *cq;
+	struct pair p;
+	void *context;
+	size_t i;
+	int turn;
+
+	setup(&p, true, &opts);
+	for (i = 0; i < ARRAY_SIZE(ops); i++) {
+		for (turn = 0; turn < 2; turn++) {
+			struct pollfd pfd = { .fd = p.b.chan->fd,
+					      .events = POLLIN };
+
+			MUST(!ibv_req_notify_cq(p.b.rcq, 1));
+			MUST(!post_recv(&p.b, 1, p.mb, 0, 64));
+			MUST(!post(&p.a,
+				   (struct post){
+					   .op = ops[i],
+					   .flags = turn ? IBV_SEND_SOLICITED |
+								   IBV_SEND_SIGNALED :
+							   IBV_SEND_SIGNALED,
+					   .mr = p.ma,
+					   .len = 8,
+					   .raddr = (uintptr_t)p.bbuf,
+					   .rkey = p.mb->rkey }));
+			cr_assert_eq(poll(&pfd, 1, turn ? SIDE_WAIT_MS : 50),
+				     turn, "case %zu", i);
+			if (turn) {
+				MUST(!sv_get_cq_event(p.b.chan, &cq, &context));
+				cr_assert_eq(cq, p.b.rcq);
+				sv_ack_cq_events(cq, 1);
+			}
+			wait_wc(p.b.rcq);
+			wait_wc(p.a.scq);
+		}
+	}
+	teardown(&p);
+}
+
 /* Through RESET and a new link the same QP works again. */
 Test(link, reset_and_again)
 {

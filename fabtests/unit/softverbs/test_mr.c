@@ -22,7 +22,7 @@ struct pair {
 
 static void setup(struct pair *p, bool direct)
 {
-	setenv("SV_CMA", direct ? "1" : "0", 1);
+	side_direct(direct);
 	side_open(&p->a, NULL);
 	side_open(&p->b, NULL);
 	pair_up(&p->a, &p->b);
@@ -188,7 +188,7 @@ Test(mr, read_sink_goes)
 	struct ibv_wc wc;
 	void *mem;
 
-	setenv("SV_CMA", "0", 1);
+	side_direct(false);
 	side_open(&p.a, NULL);
 	side_open(&p.b, NULL);
 	mem = map();

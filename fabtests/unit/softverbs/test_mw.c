@@ -35,7 +35,7 @@ static void setup_mr(struct pair *p, bool direct, int access)
 	const struct side_opts opts = { .send_ops = 0 };
 	const struct side_opts ex = { .send_ops = OPS };
 
-	setenv("SV_CMA", direct ? "1" : "0", 1);
+	side_direct(direct);
 	side_open(&p->a, &opts);
 	side_open(&p->b, &ex);
 	p->ma = side_reg(&p->a, abuf, sizeof(abuf));
