@@ -137,6 +137,12 @@ static void work(struct sv_tcp *tcp, bool ack)
 	if (sv_tcp_attached(tcp))
 		sv_tcp_credit(tcp);
 	sv_tcp_push(tcp, ack);
+	/* Who broke the rules has been told, and is not waited for. */
+	if (unlikely(tcp->rx_state == SV_TCP_RX_DEAD && tcp->fin_sent &&
+		     !tcp->eof)) {
+		tcp->eof = true;
+		sv_tcp_lost(tcp);
+	}
 	if (sv_tcp_attached(tcp))
 		check(tcp);
 	if (unlikely(more))
