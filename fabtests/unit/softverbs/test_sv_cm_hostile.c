@@ -6,18 +6,15 @@
  * of it stays, and the next good client is served.
  */
 #include <criterion/criterion.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 
-#include "raw_peer.h"
+#include "hostile_peer.h"
 
 TestSuite(sv_cm_hostile, .timeout = 300);
 
 enum {
 	REQ_PD = 56, /* rdma_connect(3): what RoCE delivers, padded */
 	TALK_MAX = 1024,
-	SETTLE_MS = 10000,
-	SERVED_MS = 5000,		/* a good client, whoever else is there */
 };
 
 struct talk {
@@ -54,70 +51,6 @@ static void say_all(struct talk *talk)
 	len = sv_ctrl_encode(&ready, 2, p + talk->len, TALK_MAX - talk->len);
 	MUST(len > 0);
 	talk->len += (size_t)len;
-}
-
-/* Who is served, within the time, is a client as clients should be. */
-static void assert_serves(struct peer *listener, uint16_t port)
-{
-	struct peer passive;
-	struct peer active;
-	long start = peer_now_ms();
-
-	peer_pair(listener, &active, &passive, "127.0.0.1", port);
-	peer_transfer(&active, &passive);
-	cr_assert_leq(peer_now_ms() - start, SERVED_MS);
-	peer_end_pair(&active, &passive);
-}
-
-/* Requests that were reported go unanswered; those withdrawn do not show. */
-static void drop_requests(struct peer *listener)
-{
-	struct rdma_cm_event *event;
-	struct rdma_cm_id *id;
-
-	while ((event = peer_event(listener->channel, 0))) {
-		id = event->id;
-		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
-			MUST(!sv_cm_ack_cm_event(event));
-			continue;
-		}
-		MUST(!sv_cm_ack_cm_event(event));
-		MUST(!sv_cm_destroy_id(id));
-	}
-}
-
-/* Nothing stays open of those who have gone. */
-static void assert_settles(struct peer *listener, int fds)
-{
-	long until = peer_now_ms() + SETTLE_MS;
-
-	do {
-		drop_requests(listener);
-		if (peer_fd_cnt() <= fds)
-			return;
-		peer_sleep_ms(10);
-	} while (peer_now_ms() < until);
-	cr_assert_leq(peer_fd_cnt(), fds);
-}
-
-/* The first client makes the process open what it keeps. */
-static uint16_t listen_warm(struct peer *listener, int *fds)
-{
-	uint16_t port = peer_listen(listener, "127.0.0.1", 0, 0);
-
-	assert_serves(listener, port);
-	peer_sleep_ms(100);
-	*fds = peer_fd_cnt();
-	return port;
-}
-
-/* Closing with a reset, as a peer does that crashes with bytes unread. */
-static void raw_reset(int sock)
-{
-	struct linger linger = { .l_onoff = 1 };
-
-	MUST(!setsockopt(sock, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)));
-	close(sock);
 }
 
 /* ---- ends ---- */
@@ -192,24 +125,6 @@ Test(sv_cm_hostile, dribbles)
 }
 
 /* ---- too much ---- */
-
-/* As much as the other end takes, for at most this long; true if it ended. */
-static bool pour(int sock, int timeout_ms)
-{
-	long until = peer_now_ms() + timeout_ms;
-	static const char junk[16384];
-	ssize_t ret;
-
-	while (peer_now_ms() < until) {
-		ret = send(sock, junk, sizeof(junk),
-			   MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (ret < 0 && errno != EAGAIN)
-			return true;
-		if (ret < 0)
-			peer_sleep_ms(1);
-	}
-	return false;
-}
 
 /* Bytes without end behind each step of the talk. */
 Test(sv_cm_hostile, does_not_stop)
