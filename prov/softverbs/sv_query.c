@@ -42,9 +42,10 @@ int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 		.max_qp_rd_atom = (int)lim->rd_in,
 		.max_res_rd_atom = (int)(lim->rd_in * lim->qp),
 		.max_qp_init_rd_atom = (int)lim->rd_out,
-		/* The CPU's own operations: no other agent sees them halfway. */
+		/* They are the CPU's own, and atomic to it, too; but NICs say
+		 * no more than this, and UCX uses none where more is said. */
 		.atomic_cap = dev->persona->no_atomics ? IBV_ATOMIC_NONE :
-							 IBV_ATOMIC_GLOB,
+							 IBV_ATOMIC_HCA,
 		.max_srq = (int)lim->srq,
 		.max_srq_wr = (int)lim->srq_wr,
 		.max_srq_sge = (int)lim->sge,
