@@ -15,8 +15,8 @@
  *
  * A queue pair that is being connected by rdma_cm is moved to RTR as well, by
  * the accepting side before it accepts. It is told from others by its peer,
- * for whom a connection request is pending; it calls nobody. Once rdma_cm
- * has given it a link, it needs no other.
+ * for whom a connection request is pending; it calls nobody, and does not listen.
+ * Once rdma_cm has given it a link, it needs no other.
  *
  * Sends that were posted and find no peer fail as on a NIC when its retries are
  * used up. A queue pair with nothing to send waits for ever.
@@ -33,6 +33,7 @@
 enum {
 	DELAY_MIN_MS = 1,
 	DELAY_MAX_MS = 1000,
+	DELAY_CM_MS = 100, /* by then rdma_cm will have connected it */
 	/* For sends without a peer: finding it takes longer than a NIC's packet,
 	 * and 0, which is forever on a NIC, has an end here. */
 	SENDS_MIN_MS = 2000,
@@ -47,6 +48,7 @@ struct sv_rdv {
 	struct sv_conn *conn; /* a call that is under way, in or out */
 	struct sv_timer timer;
 	unsigned int delay_ms;
+	bool listens; /* or has tried to */
 	uint64_t sends_until_ns; /* 0: nothing waits to be sent */
 	bool is_callable; /* the peer's GID is an address */
 	union ibv_gid own_gid;
@@ -191,6 +193,20 @@ static int port_listen(uint32_t qpn)
 	else
 		list_add_tail(&ports, &port->node);
 	return err;
+}
+
+static void rdv_listen(struct sv_rdv *rdv)
+{
+	uint32_t qpn = rdv->qp->qp.qp_num;
+	int err;
+
+	if (rdv->listens)
+		return;
+	rdv->listens = true;
+	err = port_listen(qpn);
+	if (err)
+		sv_log("qp %06x: its peer cannot call it, only rdma_cm can connect it: %s",
+		       qpn, strerror(err));
 }
 
 /* Both sides come to the same answer. Numbers first: of those each is sure. */
@@ -395,9 +411,14 @@ static void rdv_step(struct sv_rdv *rdv)
 	if (rdv->sends_until_ns > now_ns)
 		left_ms = (unsigned int)min_size(
 			left_ms, (rdv->sends_until_ns - now_ns) / NS_PER_MS + 1);
+	if (by_cm && left_ms < DELAY_CM_MS)
+		left_ms = DELAY_CM_MS;
 	sv_timer_set(&rdv->timer, left_ms, on_timer, rdv);
 	rdv->delay_ms = (unsigned int)min_size(rdv->delay_ms * 2, DELAY_MAX_MS);
-	if (!by_cm && !rdv->conn)
+	if (by_cm)
+		return;
+	rdv_listen(rdv);
+	if (!rdv->conn)
 		rdv_call(rdv);
 }
 
@@ -452,7 +473,6 @@ static int rdv_new(struct sv_qp *qp)
 	struct sv_rdv *rdv = calloc(1, sizeof(*rdv));
 	struct ibv_ah_attr av;
 	uint32_t dest_qp_num;
-	int err;
 
 	if (!rdv)
 		return ENOMEM;
@@ -468,10 +488,6 @@ static int rdv_new(struct sv_qp *qp)
 		free(rdv);
 		return sv_handover_self(qp);
 	}
-	err = port_listen(qp->qp.qp_num);
-	if (err)
-		sv_log("qp %06x: its peer cannot call it, only rdma_cm can connect it: %s",
-		       qp->qp.qp_num, strerror(err));
 	sv_qp_get(qp);
 	list_add_tail(&rdvs, &rdv->node);
 	qp->rdv = rdv;

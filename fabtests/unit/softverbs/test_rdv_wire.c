@@ -286,6 +286,21 @@ static int cm_request(struct peer *listener, uint16_t port, struct peer *passive
 	return sock;
 }
 
+/* Whether nobody listens there. */
+static bool is_deaf(uint16_t port)
+{
+	struct sockaddr_storage addr;
+	int sock = socket(AF_INET, SOCK_STREAM, 0);
+	bool deaf;
+
+	MUST(sock >= 0);
+	peer_addr(&addr, "127.0.0.1", port);
+	deaf = connect(sock, (struct sockaddr *)&addr,
+		       sizeof(struct sockaddr_in)) && errno == ECONNREFUSED;
+	close(sock);
+	return deaf;
+}
+
 /*
  * A queue pair that is made ready because rdma_cm will connect it calls nobody.
  * If nothing comes of that, it is one like others.
@@ -305,10 +320,12 @@ Test(rdv_wire, rdma_cm_comes_first)
 	peer_create_qp(&passive);
 	peer_move_qp(&passive);
 	cr_assert_eq(raw_accept(calls, QUIET_MS), -1);
+	cr_assert(is_deaf(sv_qpn_port(passive.qp->qp_num)));
 
 	MUST(!sv_cm_reject(passive.id, NULL, 0));
 	sock = raw_accept(calls, PEER_WAIT_MS);
 	cr_assert_geq(sock, 0);
+	cr_assert_not(is_deaf(sv_qpn_port(passive.qp->qp_num)));
 	close(sock);
 	close(cm_sock);
 	close(calls);
