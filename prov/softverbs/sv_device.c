@@ -5,6 +5,7 @@
 #include "sv_int.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -34,8 +35,14 @@ static void list_make(void)
 	}
 	dev_cnt = sv_devspec_parse(text ? text : "softverbs0", look, the_devs,
 				   SV_MAX_DEV);
-	for (i = 0; i < dev_cnt; i++)
+	for (i = 0; i < dev_cnt; i++) {
 		the_devs[i]->index = i;
+		/* Of the file in /dev, which the name need not be like. What
+		 * looks there is answered by sv_preload.c. */
+		snprintf(the_devs[i]->device.dev_name,
+			 sizeof(the_devs[i]->device.dev_name), "softverbs%u",
+			 i);
+	}
 }
 
 unsigned int sv_dev_list(struct sv_dev ***devs)

@@ -251,7 +251,6 @@ struct sv_dev *sv_dev_new(const char *name, const struct sv_persona *persona)
 	if (!dev)
 		return NULL;
 	strcpy(dev->device.name, name);
-	strcpy(dev->device.dev_name, name);
 	dev->device.node_type = persona->node_type;
 	dev->device.transport_type = persona->transport_type;
 	dev->ops = dev; /* ours: no driver's table compares equal */
