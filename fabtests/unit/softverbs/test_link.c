@@ -877,6 +877,26 @@ Test(link, solicited_events)
 }
 
 /* Through RESET and a new link the same QP works again. */
+/* Withdrawing memory asks all links that stand, and no more than there are. */
+Test(link, one_that_never_stood)
+{
+	struct sv_link *link;
+	struct side c;
+	struct pair p;
+	int i;
+
+	setup(&p, true, NULL);
+	side_open(&c, NULL);
+	/* More than stand. */
+	for (i = 0; i < 3; i++) {
+		MUST(!sv_shm_create(sv_qp(c.qp), &link));
+		sv_link_close(link);
+	}
+	side_close(&c);
+	/* Its regions: this comes back. */
+	teardown(&p);
+}
+
 Test(link, reset_and_again)
 {
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
