@@ -325,9 +325,10 @@ void sv_id_qp_down(struct sv_id *id);
 /*
  * sv_cm_conn.c. Caller holds sv_cm.lock.
  *
- * new: takes over sock. own_frame: fills conn->own, but for private data. send: queues, and sends what the socket takes; a lost
- * peer is noticed when reading. fail: ends the conn with this event on its id.
- * close: ends it silently. goodbye: ends it telling the peer what fits.
+ * new: takes over sock. own_frame: fills conn->own, but for private data. send:
+ * queues, and sends what the socket takes; a lost peer is noticed when reading.
+ * fail: ends the conn with this event on its id. close: ends it silently.
+ * goodbye: ends it telling the peer what fits.
  */
 struct sv_conn *sv_conn_new(int sock, enum sv_conn_phase phase);
 int sv_conn_watch(struct sv_conn *conn, uint32_t events);

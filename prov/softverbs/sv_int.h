@@ -488,8 +488,8 @@ void sv_tcp_cm_release(struct sv_link *link);
  * sv_qp.c, sv_qpn.c. find takes a reference or returns NULL; it does not find a
  * QP whose destruction has begun. attach_link: 0, or EINVAL (no state to have
  * one, has one already, being destroyed), then the link stays the caller's.
- * for_each: of the process; not if memory is short. qpn_sock: the socket, bound and no more, of the port that a QP's number
- * names, or -1.
+ * for_each: of the process; not if memory is short. qpn_sock: the socket, bound
+ * and no more, of the port that a QP's number names, or -1.
  */
 struct sv_qp *sv_qp_find(uint32_t qpn);
 void sv_qp_for_each(void (*fn)(struct sv_qp *qp, void *arg), void *arg);
@@ -533,8 +533,8 @@ void sv_engine_unwatch(int fd);
 
 /*
  * sv_rdv.c. For a QP that ibv_modify_qp alone connects: begin, when it has gone
- * to RTR without a link or has lost it, looks for its peer; 0 or a positive errno. cancel:
- * it does not want one any more. Called without any lock; takes the
+ * to RTR without a link or has lost it, looks for its peer; 0 or a positive
+ * errno. cancel: it does not want one any more. Called without any lock; takes the
  * connection manager's.
  */
 int sv_rdv_begin(struct sv_qp *qp) __must_check;
