@@ -51,10 +51,16 @@ static int start_poll(struct ibv_cq_ex *cq_ex, struct ibv_poll_cq_attr *attr)
 		return EINVAL;
 	if (sv_ctx_dead(cq_ex->context))
 		return ENODEV;
+	/* Begun and not ended: it would wait for itself. */
+	if (unlikely(sv_is_self(&cursor->owner)))
+		return EINVAL;
 	if (cursor->shared)
 		sv_lock_take(&cursor->lock);
 	err = next_poll(cq_ex);
-	if (err && cursor->shared)
+	if (!err)
+		atomic_store_explicit(&cursor->owner, sv_self(),
+				      memory_order_relaxed);
+	else if (cursor->shared)
 		sv_lock_drop(&cursor->lock);
 	return err;
 }
@@ -63,6 +69,9 @@ static void end_poll(struct ibv_cq_ex *cq_ex)
 {
 	struct sv_cursor *cursor = cq_of(cq_ex)->cursor;
 
+	if (unlikely(!sv_is_self(&cursor->owner)))
+		return;
+	atomic_store_explicit(&cursor->owner, 0, memory_order_relaxed);
 	if (cursor->shared)
 		sv_lock_drop(&cursor->lock);
 }

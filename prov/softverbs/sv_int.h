@@ -151,6 +151,7 @@ struct sv_cq_time {
 struct sv_cursor {
 	struct sv_lock lock; /* from start_poll to end_poll, if shared */
 	bool shared; /* by threads */
+	atomic_ulong owner; /* whose turn it is, sv_self(); 0: nobody's */
 	struct ibv_wc wc;
 	struct sv_cq_time time;
 };
@@ -291,6 +292,7 @@ struct sv_rwr {
 /* What a QP made with operations to be put together by calls has besides. */
 struct sv_builder {
 	struct sv_lock lock; /* from wr_start to wr_complete; before sv_qp.lock */
+	atomic_ulong owner; /* whose region it is, sv_self(); 0: nobody's */
 	uint64_t ops; /* enum ibv_qp_create_send_ops_flags */
 	uint32_t base; /* sq.posted at the start */
 	uint32_t next; /* index of the next WR */
@@ -349,6 +351,18 @@ struct sv_qp {
 	/* With an SRQ: rq holds at most one that is taken, and is under lock. */
 	struct list srq_node; /* srq->lock */
 };
+
+/* Names the calling thread; relaxed where it is compared: only the thread itself
+ * writes its name, or takes it away. */
+static inline unsigned long sv_self(void)
+{
+	return (unsigned long)pthread_self();
+}
+
+static inline bool sv_is_self(atomic_ulong *owner)
+{
+	return atomic_load_explicit(owner, memory_order_relaxed) == sv_self();
+}
 
 static inline uint32_t sv_wq_posted(struct sv_wq *wq)
 {

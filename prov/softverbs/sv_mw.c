@@ -176,7 +176,8 @@ static bool bind_run(struct sv_qp *qp, const struct sv_bind *bind,
 	if (!key || key->kind != SV_KEY_WINDOW)
 		goto out_drop;
 	mw = container_of(key, struct sv_mw, key);
-	if (sv_pd(mw->mw.pd)->id != qp->pd->id ||
+	if (mw->mw.rkey >> 8 != rkey >> 8 ||
+	    sv_pd(mw->mw.pd)->id != qp->pd->id ||
 	    (mw->mr && mw->mw.type != IBV_MW_TYPE_1))
 		goto out_drop;
 	if (bind->len)

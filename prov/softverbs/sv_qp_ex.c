@@ -7,7 +7,8 @@
  *
  * From ibv_wr_start() on until ibv_wr_complete() or ibv_wr_abort() the builder's
  * lock is held, which ibv_post_send() takes too. qp->lock is not: the
- * application may poll, post receives or modify the queue pair meanwhile.
+ * application may poll, post receives or modify the queue pair meanwhile. A
+ * thread that would wait for itself is told so: EINVAL.
  */
 #include "sv_sq.h"
 
@@ -283,17 +284,30 @@ static void wr_start(struct ibv_qp_ex *qpx)
 	struct sv_qp *qp = qp_of(qpx);
 	struct sv_builder *ex = qp->ex;
 
-	if (!sv_ctx_dead(qp->qp.context))
+	const bool again = sv_is_self(&ex->owner);
+
+	/* Begun and not ended: it would wait for itself. */
+	if (!again && !sv_ctx_dead(qp->qp.context))
 		sv_lock_take(&ex->lock);
+	atomic_store_explicit(&ex->owner, sv_self(), memory_order_relaxed);
 	ex->base = sv_wq_posted(&qp->sq);
 	ex->next = ex->base;
-	ex->err = 0;
+	ex->err = again ? EINVAL : 0;
 	ex->swr = NULL;
+}
+
+static void region_end(struct sv_builder *ex)
+{
+	atomic_store_explicit(&ex->owner, 0, memory_order_relaxed);
+	sv_lock_drop(&ex->lock);
 }
 
 static void wr_abort(struct ibv_qp_ex *qpx)
 {
-	sv_lock_drop(&qp_of(qpx)->ex->lock);
+	struct sv_builder *ex = qp_of(qpx)->ex;
+
+	if (sv_is_self(&ex->owner))
+		region_end(ex);
 }
 
 /* Positive errno: then nothing was posted. */
@@ -305,6 +319,8 @@ static int wr_complete(struct ibv_qp_ex *qpx)
 
 	if (sv_ctx_dead(qp->qp.context))
 		return ENODEV;
+	if (unlikely(!sv_is_self(&ex->owner)))
+		return EINVAL;
 	wr_end(qp);
 	err = ex->err;
 	if (likely(!err)) {
@@ -317,7 +333,7 @@ static int wr_complete(struct ibv_qp_ex *qpx)
 			err = EINVAL;
 		sv_lock_drop(&qp->lock);
 	}
-	sv_lock_drop(&ex->lock);
+	region_end(ex);
 	return err;
 }
 

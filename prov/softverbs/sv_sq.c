@@ -151,6 +151,10 @@ static int post_send_ex(struct sv_qp *qp, struct ibv_send_wr *wr,
 {
 	int err;
 
+	if (sv_is_self(&qp->ex->owner)) {
+		*bad_wr = wr;
+		return EINVAL;
+	}
 	sv_lock_take(&qp->ex->lock);
 	err = post_send(qp, wr, bad_wr, window);
 	sv_lock_drop(&qp->ex->lock);

@@ -127,6 +127,28 @@ static void batch(uint32_t cq_flags)
 Test(cq_ex, batch) { batch(0); }
 Test(cq_ex, batch_of_one_thread) { batch(IBV_CREATE_CQ_ATTR_SINGLE_THREADED); }
 
+Test(cq_ex, batches_do_not_nest)
+{
+	const struct side_opts opts = { .cq_ex = true };
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_cq_ex *cq;
+	struct pair p;
+
+	setup(&p, &opts);
+	send_imm(&p, 1, 1);
+	send_imm(&p, 2, 2);
+	cq = ex(p.b.rcq);
+	wait_start(cq);
+	cr_assert_eq(ibv_start_poll(cq, &attr), EINVAL);
+	cr_assert_eq(cq->wr_id, 101);
+	ibv_end_poll(cq);
+	ibv_end_poll(cq);
+	wait_start(cq);
+	cr_assert_eq(cq->wr_id, 102);
+	ibv_end_poll(cq);
+	teardown(&p);
+}
+
 Test(cq_ex, error_is_seen)
 {
 	const struct side_opts opts = { .cq_ex = true };

@@ -431,6 +431,26 @@ Test(qp_ex, the_rest_goes_on_meanwhile)
 	teardown(&p);
 }
 
+/* Who would wait for himself is told. */
+Test(qp_ex, regions_do_not_nest)
+{
+	struct pair p;
+
+	setup(&p);
+	MUST(!post_recv(&p.b, 1, p.mb, 0, 64));
+	start(&p, 1);
+	ibv_wr_send(p.qp);
+	cr_assert_eq(post(&p.a, (struct post){ .op = IBV_WR_SEND }), EINVAL);
+	start(&p, 2);
+	ibv_wr_send(p.qp);
+	cr_assert_eq(ibv_wr_complete(p.qp), EINVAL);
+	cr_assert_eq(ibv_wr_complete(p.qp), EINVAL);
+	ibv_wr_abort(p.qp);
+	nothing_sent(&p);
+	cr_assert_eq(post(&p.a, (struct post){ .op = IBV_WR_SEND }), 0);
+	teardown(&p);
+}
+
 enum { EACH = 2000 };
 
 /* Every second one of these threads' sends goes the other way. */
