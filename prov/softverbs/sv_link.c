@@ -14,7 +14,6 @@ enum {
 
 static struct lock links_lock = { PTHREAD_MUTEX_INITIALIZER };
 static struct list links = { &links, &links }; /* links_lock */
-static size_t link_cnt; /* links_lock */
 /* Held while the queue pairs' locks are taken: before sv_qp.lock. */
 static struct lock rounds_lock = { PTHREAD_MUTEX_INITIALIZER };
 
@@ -22,7 +21,6 @@ void sv_link_add(struct sv_link *link)
 {
 	lock_take(&links_lock);
 	list_add_tail(&links, &link->node);
-	link_cnt++;
 	lock_drop(&links_lock);
 }
 
@@ -60,12 +58,15 @@ void sv_link_quiesce_peers(uint32_t key, uint32_t timeout_ms)
 static void quiesce_own(void)
 {
 	struct sv_link *link;
+	struct list *pos;
 	struct sv_qp *qp;
-	size_t left;
+	size_t left = 0;
 
 	lock_take(&rounds_lock);
 	lock_take(&links_lock);
-	for (left = link_cnt; left && !list_empty(&links); left--) {
+	list_for_each(pos, &links)
+		left++;
+	for (; left && !list_empty(&links); left--) {
 		link = list_entry(links.next, struct sv_link, node);
 		list_del(&link->node);
 		list_add_tail(&links, &link->node);
@@ -253,7 +254,6 @@ void sv_link_fork_child(void)
 		link->ops->fork_child(link);
 	}
 	list_init(&links);
-	link_cnt = 0;
 	lock_init(&rounds_lock);
 	sv_peer_tbl_fork_child();
 }

@@ -92,6 +92,26 @@ static void waits_for_holder(bool rereg)
 Test(mr, dereg_waits_for_own_threads) { waits_for_holder(false); }
 Test(mr, rereg_waits_for_own_threads) { waits_for_holder(true); }
 
+/* A link that was given up before it stood is none to wait for. */
+Test(mr, dereg_after_a_link_that_never_stood)
+{
+	struct sv_link *link;
+	struct ibv_mr *mr;
+	struct pair p;
+	void *mem = map();
+	int i;
+
+	setup(&p, true);
+	for (i = 0; i < 3; i++) {
+		MUST(!sv_shm_create(sv_qp(p.a.qp), &link));
+		sv_link_close(link);
+	}
+	mr = side_reg(&p.b, mem, LEN);
+	MUST(!sv_dereg_mr(mr));
+	munmap(mem, LEN);
+	teardown(&p);
+}
+
 /* Polls until told to stop: it is in the middle of a copy most of the time. */
 struct poller {
 	struct ibv_cq *cq;
