@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -400,6 +401,48 @@ struct worker {
 	bool sends;
 };
 
+/* By turns in the two ways there are. */
+static int send_one(struct worker *w, bool by_calls)
+{
+	struct ibv_qp_ex *qp = sv_qp_to_qp_ex(w->side->qp);
+
+	if (!by_calls)
+		return post(w->side, (struct post){ .op = IBV_WR_SEND,
+						    .flags = IBV_SEND_SIGNALED,
+						    .mr = w->mr,
+						    .len = 64 });
+	ibv_wr_start(qp);
+	qp->wr_id = 0;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_send(qp);
+	ibv_wr_set_sge(qp, w->mr->lkey, (uintptr_t)w->mr->addr, 64);
+	return ibv_wr_complete(qp);
+}
+
+/* Regions and windows come and go while others are in use. */
+static void *come_and_go(void *arg)
+{
+	struct worker *w = arg;
+	struct ibv_mr *mr;
+	struct ibv_mw *mw;
+	void *mem;
+
+	while (atomic_load(w->count) < w->total) {
+		mem = mmap(NULL, SLOT, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		MUST(mem != MAP_FAILED);
+		mr = side_reg(w->side, mem, SLOT);
+		MUST((mw = ibv_alloc_mw(w->side->pd, IBV_MW_TYPE_1)));
+		MUST(!sv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+				  IBV_ACCESS_LOCAL_WRITE));
+		MUST(!ibv_dealloc_mw(mw));
+		MUST(!sv_dereg_mr(mr));
+		munmap(mem, SLOT);
+		sched_yield();
+	}
+	return NULL;
+}
+
 /* All send on one QP, or all receive on one: verbs are thread safe. */
 static void *work(void *arg)
 {
@@ -411,10 +454,7 @@ static void *work(void *arg)
 	while (atomic_load(w->count) < w->total) {
 		MUST(sv_now_ns() < until);
 		if (w->sends && posted < w->total / THREADS &&
-		    !post(w->side, (struct post){ .op = IBV_WR_SEND,
-						  .flags = IBV_SEND_SIGNALED,
-						  .mr = w->mr,
-						  .len = 64 }))
+		    !send_one(w, posted & 1))
 			posted++;
 		n = ibv_poll_cq(w->sends ? w->side->scq : w->side->rcq, 4, wc);
 		MUST(n >= 0);
@@ -434,13 +474,14 @@ static void *work(void *arg)
 static void threads(void)
 {
 	static char abuf[64], bbuf[64];
-	struct worker w[2 * THREADS];
+	struct worker w[2 * THREADS], others;
 	struct side a, b;
 	struct ibv_mr *ma, *mb;
 	atomic_int sent = 0, got = 0;
 	int i;
 
-	side_open(&a, &(struct side_opts){ .depth = 128 });
+	side_open(&a, &(struct side_opts){ .depth = 128,
+					   .send_ops = IBV_QP_EX_WITH_SEND });
 	side_open(&b, &(struct side_opts){ .depth = 128 });
 	ma = side_reg(&a, abuf, 64);
 	mb = side_reg(&b, bbuf, 64);
@@ -457,8 +498,11 @@ static void threads(void)
 		};
 		MUST(!pthread_create(&w[i].thread, NULL, work, &w[i]));
 	}
+	others = w[THREADS];
+	MUST(!pthread_create(&others.thread, NULL, come_and_go, &others));
 	for (i = 0; i < 2 * THREADS; i++)
 		pthread_join(w[i].thread, NULL);
+	pthread_join(others.thread, NULL);
 	MUST(!sv_dereg_mr(ma) && !sv_dereg_mr(mb));
 	side_close(&a);
 	side_close(&b);
