@@ -84,6 +84,7 @@ int sv_query_device_ex(struct ibv_context *context,
 	err = sv_query_device(context, &full.orig_attr);
 	if (err)
 		return err;
+	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
 	memset(attr, 0, attr_size);
 	memcpy(attr, &full, min_size(attr_size, sizeof(full)));
 	return 0;
