@@ -221,6 +221,10 @@ static int stream_link(struct sv_conn *conn)
 	err = sv_qp_attach_link(conn->qp, conn->link);
 	if (err)
 		return err;
+	sv_log("qp %06x: over TCP, peer is %s, checksums %s",
+	       conn->own_conn.qp_num,
+	       conn->foreign ? "no softverbs" : "softverbs",
+	       setup.crc ? "on" : "off");
 	conn->link = NULL;	/* the QP's now */
 	sv_qp_put(conn->qp);
 	conn->qp = NULL;

@@ -4,7 +4,8 @@
  * taken through the MPA exchange. Only its own files and the tests include this;
  * what makes one is in sv_int.h.
  *
- *	sv_tcp.c	life: making, the engine, closing; the QP layer's calls
+ *	sv_tcp.c	what the QP layer and the engine call
+ *	sv_tcp_life.c	making it, its two owners, its end
  *	sv_tcp_tx.c	the batch: frames put together and handed to the kernel
  *	sv_tcp_sq.c	the send queue into frames; acknowledgements
  *	sv_tcp_resp.c	answers to the peer's reads and atomics
@@ -120,7 +121,6 @@ struct sv_tcp {
 	bool need_wake; /* the engine shall look after it */
 	uint32_t armed; /* the events that the engine waits for */
 	atomic_bool open; /* polling it makes sense */
-	atomic_uint epoch; /* odd: memory of regions is being touched */
 	struct sv_timer timer; /* engine: kick, linger */
 	struct sv_defer defer;
 	void (*cm_fn)(struct sv_link *link);
@@ -133,7 +133,8 @@ struct sv_tcp {
 	uint32_t nak_status;
 	uint16_t term_err;
 	uint8_t rnr_told;
-	bool hold; /* first something must come in */
+	bool hold; /* first something must come in, or this time come: */
+	uint64_t rtr_due_ns; /* 0: no */
 	bool acked; /* since the last look an ACK has gone, alone */
 	uint8_t answers; /* how often a message of ours then followed */
 	bool refusing; /* as soon as all asks are answered: */
@@ -233,8 +234,26 @@ static inline uint32_t sv_tcp_sink(uint32_t wr)
 
 /* All below: caller holds qp->lock. */
 
-/* sv_tcp.c: bits for the connection manager, which the engine tells. */
+/*
+ * sv_tcp.c. tell_cm: bits for the connection manager, which the engine tells. arm:
+ * the engine waits for what may come. stop: the QP no longer takes or asks
+ * anything. on_socket, on_timer: for the engine; no lock is held.
+ */
+extern const struct sv_link_ops sv_tcp_ops;
 void sv_tcp_tell_cm(struct sv_tcp *tcp, uint32_t events);
+void sv_tcp_arm(struct sv_tcp *tcp);
+void sv_tcp_stop(struct sv_tcp *tcp, uint32_t gone_state);
+void sv_tcp_on_socket(void *arg, uint32_t events);
+void sv_tcp_on_timer(void *arg);
+
+/*
+ * sv_tcp_life.c. set_timeout: as the QP's attributes want it. may_go: nobody owns
+ * it, and its end is seen; then gone() has to be called, without the lock.
+ */
+void sv_tcp_set_timeout(struct sv_tcp *tcp);
+bool sv_tcp_may_go(struct sv_tcp *tcp);
+void sv_tcp_gone(struct sv_tcp *tcp);
+void sv_tcp_close(struct sv_link *link);
 
 /*
  * sv_tcp_tx.c. room: for one more frame. put: a frame with its payload flat, as

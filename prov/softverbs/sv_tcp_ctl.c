@@ -118,11 +118,13 @@ void sv_tcp_ctl_fill(struct sv_tcp *tcp, bool ack)
 {
 	if (likely(!tcp->ctl) || (!ack && only_ack(tcp)))
 		return;
-	/* Nothing goes before the peer has begun. */
+	/* Nothing goes before the peer has begun, or we may: see rtr_wait(). Who
+	 * was promised a first frame gets it, even if that is all. */
 	if (unlikely(tcp->hold)) {
-		if (tcp->ctl & SV_TCP_CTL_FIN)
-			tcp->ctl = SV_TCP_CTL_FIN;
-		return;
+		if (!(tcp->ctl & SV_TCP_CTL_FIN))
+			return;
+		tcp->hold = false;
+		tcp->ctl &= SV_TCP_CTL_FIN | SV_TCP_CTL_RTR;
 	}
 	if (tcp->ctl & SV_TCP_CTL_ACK)
 		put_ack(tcp);
