@@ -18,8 +18,10 @@
 #include <unistd.h>
 
 enum {
-	STEPS_MAX = 40,
+	STEPS_MAX = 32,
+	FRAME_STEPS = 10,		/* of steps[]: those that only send */
 	PAYLOAD_MAX = 8192,
+	OUT_MAX = 32768,
 	PEER_ADDR = 0x10000,		/* nobody looks whether it is there */
 };
 
@@ -28,6 +30,7 @@ struct victim {
 	struct sv_tcp *tcp;
 	struct sv_tcp fresh;		/* as it was when it was new */
 	int peer;			/* the other end of tcp->sock */
+	bool peer_shut;
 };
 
 /* One input's run; what a peer that counts right would count. */
@@ -40,6 +43,13 @@ struct run {
 };
 
 static struct victim victims[4];	/* by the first byte */
+
+/* What the peer is about to send: frames in a row go in one system call. */
+static struct {
+	size_t len;
+	uint8_t bytes[OUT_MAX];
+} out;
+
 static bool started;
 
 /* ---- making ---- */
@@ -76,6 +86,14 @@ static void start(void)
 
 /* ---- between two inputs ---- */
 
+static void empty(int sock)
+{
+	char junk[16384];
+
+	while (recv(sock, junk, sizeof(junk), MSG_DONTWAIT) > 0)
+		;
+}
+
 /* In the place of the old ones: what was left in those is gone with them. */
 static void new_sockets(struct victim *v)
 {
@@ -86,6 +104,17 @@ static void new_sockets(struct victim *v)
 	FUZZ_CHECK(dup3(sock[0], v->tcp->sock, O_CLOEXEC) == v->tcp->sock);
 	close(sock[0]);
 	v->peer = sock[1];
+}
+
+static void clean_sockets(struct victim *v)
+{
+	if (v->tcp->fin_sent || v->tcp->eof || v->peer_shut) {
+		new_sockets(v);
+	} else {
+		empty(v->peer);
+		empty(v->tcp->sock);
+	}
+	v->peer_shut = false;
 }
 
 static void revive(struct victim *v)
@@ -99,6 +128,7 @@ static void revive(struct victim *v)
 	sv_deadline_clear(&tcp->link);
 	sv_timer_cancel(&tcp->timer);
 	free(tcp->tail);
+	clean_sockets(v);
 	/* But for what is in somebody's list. */
 	link = tcp->link;
 	timer = tcp->timer;
@@ -109,7 +139,6 @@ static void revive(struct victim *v)
 	atomic_store(&tcp->link.attention, false);
 	atomic_store(&tcp->link.dead, false);
 	tcp->link.gone_due_ns = 0;
-	new_sockets(v);
 	app_renew_locked(&v->app);
 	sv_lock_drop(&qp->lock);
 	app_renew(&v->app);
@@ -117,19 +146,28 @@ static void revive(struct victim *v)
 
 /* ---- the peer's steps ---- */
 
-static void peer_send(struct run *r, const void *buf, size_t len)
+static void peer_flush(struct run *r)
 {
-	const char *p = buf;
+	const uint8_t *p = out.bytes;
 	ssize_t ret;
 
 	/* Who does not read gets no more than fits. */
-	while (len) {
-		ret = send(r->v->peer, p, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (out.len) {
+		ret = send(r->v->peer, p, out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (ret <= 0)
-			return;
+			break;
 		p += ret;
-		len -= (size_t)ret;
+		out.len -= (size_t)ret;
 	}
+	out.len = 0;
+}
+
+static void peer_send(struct run *r, const void *buf, size_t len)
+{
+	if (out.len + len > OUT_MAX)
+		peer_flush(r);
+	memcpy(out.bytes + out.len, buf, len);
+	out.len += len;
 }
 
 static void step_bytes(struct run *r)
@@ -178,6 +216,7 @@ static void peer_frame(struct run *r, struct sv_ddp *ddp, const uint8_t *payload
 	peer_send(r, frame, cut);
 	if (cut == len)
 		return;
+	peer_flush(r);
 	app_poll(&r->v->app);
 	peer_send(r, frame + cut, len - cut);
 }
@@ -374,16 +413,13 @@ static void step_term(struct run *r)
 /* Reads what the victim has sent, which is not looked at. */
 static void step_read(struct run *r)
 {
-	char junk[16384];
-
-	while (recv(r->v->peer, junk, sizeof(junk), MSG_DONTWAIT) ==
-	       sizeof(junk))
-		;
+	empty(r->v->peer);
 }
 
 static void step_shutdown(struct run *r)
 {
 	shutdown(r->v->peer, fuzz_u8(r->in) & 1 ? SHUT_WR : SHUT_RDWR);
+	r->v->peer_shut = true;
 }
 
 /* ---- the victim's steps ---- */
@@ -429,6 +465,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_in in = { data, size };
 	struct run run = { .in = &in };
+	size_t step;
 	int i;
 
 	if (!started)
@@ -436,8 +473,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	started = true;
 	run.v = &victims[fuzz_u8(&in) % ARRAY_SIZE(victims)];
 	revive(run.v);
-	for (i = 0; i < STEPS_MAX && in.left; i++)
-		steps[fuzz_u8(&in) % ARRAY_SIZE(steps)](&run);
+	for (i = 0; i < STEPS_MAX && in.left; i++) {
+		step = fuzz_u8(&in) % ARRAY_SIZE(steps);
+		if (step >= FRAME_STEPS)
+			peer_flush(&run);
+		steps[step](&run);
+	}
+	peer_flush(&run);
 	app_finish(&run.v->app);
 	return 0;
 }
