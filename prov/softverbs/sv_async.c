@@ -5,6 +5,7 @@
  * finds the list filled can read without blocking.
  */
 #include "sv_int.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -98,9 +99,12 @@ int sv_get_async_event(struct ibv_context *context,
 {
 	struct sv_ctx *ctx = sv_ctx(context);
 	struct sv_async *async;
+	int err;
 
-	if (sv_ctx_dead(context)) {
-		errno = ENODEV;
+	err = sv_ctx_dead(context) ? ENODEV :
+		sv_fault_call(SV_FAULT_get_async_event, ctx->dev);
+	if (err) {
+		errno = err;
 		return -1;
 	}
 	for (;;) {

@@ -15,6 +15,7 @@
  *	sv_cm_tcp.c	which link it is to be; going on with this TCP connection
  *	sv_handover.c	same-host proof, passing of the link; the connecting end
  *	sv_handover_serve.c	its accepting end: the UNIX socket and its guests
+ *	sv_fault_cm.c	what goes wrong on purpose
  *	sv_addr.c	addresses
  *
  * Locking. One lock, sv_cm.lock, guards every struct below. Public calls and
@@ -54,6 +55,7 @@
 
 #include "sv_int.h"
 #include "sv_engine.h"
+#include "sv_fault.h"
 #include "sv_mpa.h"
 
 enum {
@@ -276,6 +278,10 @@ struct sv_event *sv_event_new(struct sv_id *id, enum rdma_cm_event_type type,
 void sv_event_set_pd(struct sv_event *event, enum sv_cm_msg msg, const void *pd,
 		     size_t len);
 void sv_event_queue(struct sv_event *event);
+/* enqueue: the same, past faults. discard: one that is on no queue, with the id
+ * that it would have brought, unless that is but. */
+void sv_event_enqueue(struct sv_event *event);
+void sv_event_discard(struct sv_event *event, const struct sv_id *but);
 void sv_event_push(struct sv_id *id, enum rdma_cm_event_type type, int status);
 void sv_event_drop(struct sv_id *id);
 /* For ids without a channel: waits for the event. Caller holds no lock. */
@@ -321,6 +327,22 @@ int sv_id_reject_status(const struct sv_id *id, int reason);
 int sv_id_qp_take(struct sv_id *id, uint32_t qpn) __must_check;
 int sv_id_qp_up(struct sv_id *id) __must_check;
 void sv_id_qp_down(struct sv_id *id);
+
+/*
+ * sv_fault_cm.c. fault: at the beginning of a call, no lock held; true with
+ * errno set if it is to fail. The others: caller holds sv_cm.lock. event: takes
+ * one that is to be queued; drop: forgets what is late for the id.
+ */
+bool sv_cm_fault_slow(enum sv_fault_hook hook, const struct rdma_cm_id *id);
+void sv_fault_event(struct sv_event *event);
+void sv_fault_event_drop(struct sv_id *id);
+void sv_fault_cm_fork_child(void);
+
+static inline bool sv_cm_fault(enum sv_fault_hook hook,
+			       const struct rdma_cm_id *id)
+{
+	return sv_fault_any() && sv_cm_fault_slow(hook, id);
+}
 
 /*
  * sv_cm_conn.c. Caller holds sv_cm.lock.

@@ -166,7 +166,7 @@ int sv_cm_init_qp_attr(struct rdma_cm_id *cm_id, struct ibv_qp_attr *attr,
 	struct sv_id *id = sv_id(cm_id);
 	int err = 0;
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_init_qp_attr, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	if (!attr || !mask || !cm_id->verbs)
 		return sv_cm_leave(EINVAL);

@@ -91,7 +91,7 @@ int sv_cm_connect(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	struct sv_id *id = sv_id(cm_id);
 	int err;
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_connect, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	err = connect_id(id, param);
 	return sv_event_complete(id, sv_cm_leave(err));
@@ -142,7 +142,7 @@ int sv_cm_accept(struct rdma_cm_id *cm_id, struct rdma_conn_param *param)
 	struct sv_id *id = sv_id(cm_id);
 	int err;
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_accept, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	err = accept_id(id, param);
 	return sv_event_complete(id, sv_cm_leave(err));
@@ -152,7 +152,7 @@ int sv_cm_reject(struct rdma_cm_id *cm_id, const void *pd, uint8_t pd_len)
 {
 	struct sv_id *id = sv_id(cm_id);
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_reject, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	if (id->state != SV_ID_REQUESTED ||
 	    pd_len > sv_id_dev(id)->persona->pd_max[SV_CM_REJ] ||
@@ -167,7 +167,7 @@ int sv_cm_establish(struct rdma_cm_id *cm_id)
 {
 	struct sv_id *id = sv_id(cm_id);
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_establish, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	if (id->state != SV_ID_RESPONDED)
 		return sv_cm_leave(EINVAL);
@@ -187,7 +187,7 @@ int sv_cm_disconnect(struct rdma_cm_id *cm_id)
 	bool has_event = false;
 	int err = 0;
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_disconnect, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	switch (id->state) {
 	case SV_ID_CONNECTED:

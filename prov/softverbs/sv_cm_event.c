@@ -82,7 +82,7 @@ struct rdma_event_channel *sv_cm_create_event_channel(void)
 {
 	struct sv_channel *channel = NULL;
 
-	if (sv_cm_enter())
+	if (sv_cm_fault(SV_FAULT_create_event_channel, NULL) || sv_cm_enter())
 		return NULL;
 	channel = sv_channel_new();
 	sv_cm_leave(0);
@@ -164,10 +164,35 @@ void sv_event_set_pd(struct sv_event *event, enum sv_cm_msg msg, const void *pd,
 	event->event.param.conn.private_data_len = (uint8_t)len;
 }
 
+/* An id that nobody knows of yet is where its listener is: it may have moved
+ * while the event was late. */
+static void child_follow(struct sv_event *event)
+{
+	struct rdma_event_channel *to = event->counted->id.channel;
+	struct rdma_event_channel *from = event->child->id.channel;
+
+	if (from == to)
+		return;
+	sv_channel(to)->refs++;
+	event->child->id.channel = to;
+	sv_channel_put(sv_channel(from));
+}
+
 void sv_event_queue(struct sv_event *event)
+{
+	if (sv_fault_any())
+		sv_fault_event(event);
+	else
+		sv_event_enqueue(event);
+}
+
+void sv_event_enqueue(struct sv_event *event)
 {
 	struct sv_channel *channel = sv_channel(event->counted->id.channel);
 	bool was_empty = list_empty(&channel->events);
+
+	if (event->child)
+		child_follow(event);
 
 	list_add_tail(&channel->events, &event->node);
 	if (was_empty)
@@ -197,27 +222,41 @@ static void event_unqueue(struct sv_channel *channel, struct sv_event *event)
 		event->counted->listener.pending--;
 }
 
+/* The event is on no queue, and counts no more. */
+static void event_forget(struct sv_event *event, const struct sv_id *but)
+{
+	struct sv_id *child = event->child;
+
+	free(event);
+	/* Its own queue is empty: it was not known to anyone. */
+	if (child && child != but) {
+		child->fetched = true;
+		sv_id_close(child);
+		sv_id_free(child);
+	}
+}
+
+void sv_event_discard(struct sv_event *event, const struct sv_id *but)
+{
+	if (event->child)
+		event->counted->listener.pending--;
+	event_forget(event, but);
+}
+
 void sv_event_drop(struct sv_id *id)
 {
 	struct sv_channel *channel = sv_channel(id->id.channel);
 	struct sv_event *event;
-	struct sv_id *child;
 	struct list *pos;
 	struct list *tmp;
 
+	sv_fault_event_drop(id);
 	list_for_each_safe(pos, tmp, &channel->events) {
 		event = list_entry(pos, struct sv_event, node);
 		if (event->counted != id && event->child != id)
 			continue;
 		event_unqueue(channel, event);
-		child = event->child;
-		free(event);
-		/* Its own queue is empty: it was not known to anyone. */
-		if (child && child != id) {
-			child->fetched = true;
-			sv_id_close(child);
-			sv_id_free(child);
-		}
+		event_forget(event, id);
 	}
 }
 
@@ -279,7 +318,7 @@ int sv_cm_get_cm_event(struct rdma_event_channel *cm_channel,
 		errno = EINVAL;
 		return -1;
 	}
-	if (sv_cm_enter())
+	if (sv_cm_fault(SV_FAULT_get_cm_event, NULL) || sv_cm_enter())
 		return -1;
 	if (sv_channel(cm_channel)->process != sv_cm.process)
 		return sv_cm_leave(ENODEV);

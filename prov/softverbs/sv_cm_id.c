@@ -62,6 +62,7 @@ static void fork_child(void)
 		memset(&id->listener, 0, sizeof(id->listener));
 	}
 	sv_rdv_fork_child();
+	sv_fault_cm_fork_child();
 	sv_handover_fork_child();
 	sv_core_fork_child();
 	sv_cm.process++;
@@ -172,7 +173,7 @@ int sv_cm_create_id(struct rdma_event_channel *cm_channel,
 		errno = ENOSYS;		/* datagrams are not offered */
 		return -1;
 	}
-	if (sv_cm_enter())
+	if (sv_cm_fault(SV_FAULT_create_id, NULL) || sv_cm_enter())
 		return -1;
 	channel = cm_channel ? sv_channel(cm_channel) : sv_channel_new();
 	if (!channel)
@@ -331,7 +332,7 @@ int sv_cm_bind_addr(struct rdma_cm_id *cm_id, struct sockaddr *addr)
 	struct sv_id *id = sv_id(cm_id);
 	int err;
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_bind_addr, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	err = sv_addr_check(addr);
 	if (!err && id->state != SV_ID_IDLE)
@@ -415,7 +416,7 @@ int sv_cm_resolve_addr(struct rdma_cm_id *cm_id, struct sockaddr *src,
 	struct sv_id *id = sv_id(cm_id);
 	int err;
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_resolve_addr, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	err = resolve_addr(id, src, dst);
 	return sv_event_complete(id, sv_cm_leave(err));
@@ -426,7 +427,7 @@ int sv_cm_resolve_route(struct rdma_cm_id *cm_id, int timeout_ms)
 	struct sv_id *id = sv_id(cm_id);
 	int err = 0;
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_resolve_route, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	if (id->state != SV_ID_ADDR_RESOLVED)
 		err = EINVAL;
@@ -447,7 +448,7 @@ int sv_cm_listen(struct rdma_cm_id *cm_id, int backlog)
 	struct sockaddr_storage any;
 	int err = 0;
 
-	if (sv_cm_enter_id(id))
+	if (sv_cm_fault(SV_FAULT_listen, cm_id) || sv_cm_enter_id(id))
 		return -1;
 	if (id->state == SV_ID_IDLE) {
 		sv_addr_any(&any, AF_INET);

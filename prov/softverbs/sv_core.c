@@ -4,6 +4,7 @@
  * becomes of it all in a child of fork().
  */
 #include "sv_int.h"
+#include "sv_fault.h"
 #include "sv_engine.h"
 
 #include <errno.h>
@@ -117,6 +118,16 @@ void sv_core_raise(struct sv_dev *dev, enum ibv_event_type type)
 	lock_drop(&contexts_lock);
 }
 
+void sv_core_for_each_ctx(void (*fn)(struct sv_ctx *ctx))
+{
+	struct list *pos;
+
+	lock_take(&contexts_lock);
+	list_for_each(pos, &contexts)
+		fn(list_entry(pos, struct sv_ctx, node));
+	lock_drop(&contexts_lock);
+}
+
 /*
  * The child has one thread and copies of locks in any state: none is taken.
  * Its inherited objects are dead, but a device opened anew works.
@@ -135,6 +146,7 @@ void sv_core_fork_child(void)
 	lock_init(&core_lock);
 	started = false;
 	sv_device_fork_child();
+	sv_fault_fork_child();
 	sv_lease_fork_child();
 	sv_link_fork_child();
 	sv_qpn_fork_child();

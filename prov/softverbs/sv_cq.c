@@ -22,8 +22,9 @@ enum {
 
 /* ---- ring ---- */
 
-/* Caller holds qp->lock; there is none for a completion of no QP. */
-static __cold void cq_overrun(struct sv_cq *cq, const struct sv_qp *qp)
+/* A completion has found no room, or so it is to look. Caller holds qp->lock;
+ * there is none for a completion of no QP. */
+__cold void sv_cq_fail(struct sv_cq *cq, const struct sv_qp *qp)
 {
 	struct ibv_async_event event = {
 		.element.cq = &cq->cq,
@@ -35,7 +36,7 @@ static __cold void cq_overrun(struct sv_cq *cq, const struct sv_qp *qp)
 		sv_link_kick(qp->link);
 	if (atomic_exchange(&cq->overrun, true))
 		return;
-	sv_log("cq %p: overrun, %d entries", (void *)cq, cq->cq.cqe);
+	sv_log("cq %p: in error, %d entries", (void *)cq, cq->cq.cqe);
 	sv_async_raise(cq->ctx, &event);
 }
 
@@ -56,7 +57,7 @@ void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
 						 memory_order_relaxed) >
 		     cq->mask)) {
 		sv_lock_drop(&cq->lock);
-		cq_overrun(cq, cqe->qp);
+		sv_cq_fail(cq, cqe->qp);
 		return;
 	}
 	cq->ring[prod & cq->mask] = *cqe;

@@ -3,6 +3,7 @@
  * The devices: their list, their contexts, and what they have given away.
  */
 #include "sv_int.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -150,6 +151,11 @@ struct ibv_context *sv_open_device(struct ibv_device *device)
 
 	if (!ctx)
 		goto err_errno;
+	err = sv_fault_call(SV_FAULT_open_device, sv_dev(device));
+	if (err) {
+		errno = err;
+		goto err_free_ctx;
+	}
 	ctx->dev = sv_dev(device);
 	ctx->v.context.device = device;
 	ctx->v.context.num_comp_vectors = SV_NUM_COMP_VECTORS;

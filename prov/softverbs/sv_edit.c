@@ -2,6 +2,7 @@
 #include "sv_edit.h"
 
 #include "sv_int.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <string.h>
@@ -154,8 +155,14 @@ static int port_put(struct sv_dev *dev, const void *arg)
 
 int sv_edit_port(const char *device, enum ibv_port_state state)
 {
-	return edit(device, port_put, &state, state == IBV_PORT_ACTIVE ?
-			    IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+	const bool is_up = state == IBV_PORT_ACTIVE;
+	int err;
+
+	err = edit(device, port_put, &state, is_up ? IBV_EVENT_PORT_ACTIVE :
+						     IBV_EVENT_PORT_ERR);
+	if (!err)
+		sv_stall_set(sv_dev_by_name(device), -1, !is_up);
+	return err;
 }
 
 /* ---- the device ---- */

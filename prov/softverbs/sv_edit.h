@@ -37,7 +37,8 @@ int sv_edit_lid(const char *device, uint16_t lid);
 
 /*
  * IBV_PORT_DOWN to IBV_PORT_ACTIVE. IBV_EVENT_PORT_ERR when it stops being
- * active, IBV_EVENT_PORT_ACTIVE when it begins to be.
+ * active, IBV_EVENT_PORT_ACTIVE when it begins to be. Meanwhile nothing gets
+ * through: queue pairs neither send nor take anything.
  */
 int sv_edit_port(const char *device, enum ibv_port_state state);
 

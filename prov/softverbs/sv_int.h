@@ -187,6 +187,7 @@ struct sv_cq {
 	atomic_bool leased; /* written under lease_lock */
 	atomic_uint polls; /* relaxed: counts, orders nothing */
 	atomic_uint polls_armed; /* polls when last armed or let lapse */
+	uint64_t fault_hold_ns; /* sv_fault_data.c: until when nobody sees */
 	uint32_t polls_seen; /* lease_lock */
 	struct list lease_node; /* lease_lock */
 	atomic_int users; /* QPs */
@@ -459,6 +460,12 @@ void sv_core_del_ctx(struct sv_ctx *ctx);
 void sv_core_raise(struct sv_dev *dev, enum ibv_event_type type);
 uint64_t sv_now_ns(void);
 uint64_t sv_clock_ns(clockid_t clock);
+void sv_core_for_each_ctx(void (*fn)(struct sv_ctx *ctx));
+typedef int (*sv_post_send_fn)(struct ibv_qp *qp, struct ibv_send_wr *wr,
+			       struct ibv_send_wr **bad_wr);
+/* What posting is in this context but for faults. */
+sv_post_send_fn sv_ops_post_send(const struct sv_ctx *ctx);
+void sv_ops_refresh(void); /* faults have come or gone */
 void sv_ops_fill(struct sv_ctx *ctx);
 void sv_ops_kill(struct verbs_context *v);
 enum ibv_mtu sv_dev_mtu(const struct sv_dev *dev);
@@ -497,6 +504,7 @@ void sv_chan_raise(struct sv_cq *cq);
 int sv_poll_cq(struct ibv_cq *cq, int num, struct ibv_wc *wc);
 int sv_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited);
+void sv_cq_fail(struct sv_cq *cq, const struct sv_qp *qp);
 void sv_cq_purge(struct sv_cq *cq, struct sv_qp *qp);
 int sv_cq_add_link(struct sv_cq *cq, struct sv_link *link) __must_check;
 void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link);

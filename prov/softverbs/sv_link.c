@@ -6,6 +6,7 @@
 #include "sv_link.h"
 
 #include "sv_int.h"
+#include "sv_fault.h"
 
 enum {
 	SV_GRACE_MIN_MS = 10, /* for a peer that no longer answers */
@@ -93,6 +94,7 @@ void sv_link_enter(struct sv_link *link)
 	link->qp->link = link;
 	link->qp->ops_refused = link->ops_refused;
 	link->ops->enter(link);
+	sv_stall_link(link);
 }
 
 void sv_link_close(struct sv_link *link)

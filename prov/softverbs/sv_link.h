@@ -45,6 +45,7 @@ struct sv_link {
 	const struct sv_link_ops *ops;
 	struct sv_qp *qp; /* referenced */
 	struct list node; /* link table lock: all links that stand */
+	const struct sv_link_ops *stalled; /* by sv_stall.c: the real ones */
 	atomic_bool attention; /* progress even if nothing came in */
 	atomic_bool dead; /* peer is gone; written under qp->lock */
 	uint32_t peer_qpn;

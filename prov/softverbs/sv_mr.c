@@ -8,6 +8,7 @@
  * wants it otherwise.
  */
 #include "sv_key.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,6 +38,9 @@ struct spec {
 	void *map; /* to be unmapped in the end */
 	size_t map_len;
 };
+
+/* Of all regions, for a budget that a rule sets. */
+static _Atomic(uint64_t) registered;
 
 /* ---- checks ---- */
 
@@ -151,6 +155,9 @@ static struct ibv_mr *reg(const struct spec *spec)
 	int err;
 
 	err = sv_ctx_dead(spec->pd->context) ? ENODEV : spec_check(spec);
+	if (!err && !spec->map)
+		err = sv_fault_call_mem(SV_FAULT_reg_mr, dev, spec->len,
+					atomic_load(&registered) + spec->len);
 	if (err)
 		goto err_errno;
 	err = ENOMEM;
@@ -181,6 +188,7 @@ static struct ibv_mr *reg(const struct spec *spec)
 	mr->grant = grant_of(spec, key);
 	sv_key_publish(&mr->key, &mr->grant);
 	sv_keys_drop();
+	atomic_fetch_add(&registered, spec->len);
 	atomic_fetch_add(&sv_pd(spec->pd)->users, 1);
 	return &mr->mr;
 
@@ -243,6 +251,11 @@ int sv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr,
 		err = EOPNOTSUPP;
 	else
 		err = spec_check(&spec);
+	if (!err)
+		err = sv_fault_call_mem(SV_FAULT_rereg_mr,
+					sv_ctx(ibmr->context)->dev, spec.len,
+					atomic_load(&registered) + spec.len -
+						ibmr->length);
 	if (err)
 		goto err_errno;
 	sv_keys_take();
@@ -257,6 +270,7 @@ int sv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr,
 	sv_link_quiesce(ibmr->rkey, SV_DEREG_WAIT_MS);
 	atomic_fetch_add(&sv_pd(spec.pd)->users, 1);
 	atomic_fetch_sub(&sv_pd(ibmr->pd)->users, 1);
+	atomic_fetch_add(&registered, spec.len - ibmr->length);
 	ibmr->pd = spec.pd;
 	ibmr->addr = (void *)(uintptr_t)spec.va;
 	ibmr->length = spec.len;
@@ -275,9 +289,14 @@ err_errno:
 int sv_dereg_mr(struct ibv_mr *ibmr)
 {
 	struct sv_mr *mr = sv_mr(ibmr);
+	int err;
 
 	if (sv_ctx_dead(ibmr->context))
 		return ENODEV;
+	err = sv_fault_call_mem(SV_FAULT_dereg_mr, sv_ctx(ibmr->context)->dev,
+				ibmr->length, atomic_load(&registered));
+	if (err)
+		return err;
 	sv_keys_take();
 	if (mr->windows) {
 		sv_keys_drop();
@@ -285,6 +304,7 @@ int sv_dereg_mr(struct ibv_mr *ibmr)
 	}
 	sv_key_del(&mr->key);
 	sv_keys_drop();
+	atomic_fetch_sub(&registered, ibmr->length);
 	sv_link_quiesce(ibmr->rkey, SV_DEREG_WAIT_MS);
 	atomic_fetch_sub(&sv_pd(ibmr->pd)->users, 1);
 	sv_dev_give(sv_ctx(ibmr->context)->dev, SV_RES_MR);
@@ -353,6 +373,10 @@ struct ibv_mr *sv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
 	int err;
 
 	err = sv_ctx_dead(pd->context) ? ENODEV : access_check(access);
+	if (!err)
+		err = sv_fault_call_mem(SV_FAULT_reg_dmabuf_mr,
+					sv_ctx(pd->context)->dev, length,
+					atomic_load(&registered) + length);
 	if (!err && (!length || length > SV_MAX_MR_SIZE ||
 		     access & IBV_ACCESS_ON_DEMAND))
 		err = EINVAL;

@@ -4,6 +4,7 @@
  * What a CQ does while it lives is in sv_cq.c.
  */
 #include "sv_int.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -16,8 +17,14 @@
 struct ibv_pd *sv_alloc_pd(struct ibv_context *context)
 {
 	static atomic_uint next_id = 1;
-	struct sv_pd *pd = calloc(1, sizeof(*pd));
+	int err = sv_fault_call(SV_FAULT_alloc_pd, sv_ctx(context)->dev);
+	struct sv_pd *pd;
 
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	pd = calloc(1, sizeof(*pd));
 	if (!pd || !sv_dev_take(sv_ctx(context)->dev, SV_RES_PD)) {
 		free(pd);
 		errno = ENOMEM;
@@ -52,8 +59,15 @@ int sv_dealloc_pd(struct ibv_pd *ibpd)
 
 struct ibv_comp_channel *sv_create_comp_channel(struct ibv_context *context)
 {
-	struct sv_chan *chan = calloc(1, sizeof(*chan));
+	int err = sv_fault_call(SV_FAULT_create_comp_channel,
+				sv_ctx(context)->dev);
+	struct sv_chan *chan;
 
+	if (err) {
+		errno = err;
+		return NULL;
+	}
+	chan = calloc(1, sizeof(*chan));
 	if (!chan) {
 		errno = ENOMEM;
 		return NULL;
@@ -122,9 +136,13 @@ int sv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ibcq,
 {
 	struct sv_chan *chan = sv_chan(channel);
 	struct sv_cq *cq;
+	int err;
 
-	if (sv_ctx_dead(channel->context)) {
-		errno = ENODEV;
+	err = sv_ctx_dead(channel->context) ? ENODEV :
+		sv_fault_call(SV_FAULT_get_cq_event,
+			      sv_ctx(channel->context)->dev);
+	if (err) {
+		errno = err;
 		return -1;
 	}
 	for (;;) {
@@ -253,6 +271,8 @@ struct sv_cq *sv_cq_make(struct ibv_context *context,
 	int err;
 
 	err = opts_check(context, opts);
+	if (!err)
+		err = sv_fault_call(SV_FAULT_create_cq, sv_ctx(context)->dev);
 	if (err)
 		goto err_errno;
 	err = ENOMEM;
@@ -309,6 +329,9 @@ int sv_resize_cq(struct ibv_cq *ibcq, int cqe)
 
 	if (sv_ctx_dead(ibcq->context))
 		return ENODEV;
+	err = sv_fault_call(SV_FAULT_resize_cq, cq->ctx->dev);
+	if (err)
+		return err;
 	if (cqe < 1 || (uint32_t)cqe > cq->ctx->dev->lim.cqe)
 		return EINVAL;
 	cnt = pow2_at_least(cqe);
@@ -344,6 +367,9 @@ int sv_destroy_cq(struct ibv_cq *ibcq)
 
 	if (sv_ctx_dead(ibcq->context))
 		return ENODEV;
+	err = sv_fault_call(SV_FAULT_destroy_cq, cq->ctx->dev);
+	if (err)
+		return err;
 	if (atomic_load(&cq->users))
 		return EBUSY;
 	sv_lease_drop(cq);

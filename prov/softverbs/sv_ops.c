@@ -6,6 +6,7 @@
  * descriptors with its parent and must touch neither.
  */
 #include "sv_int.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 
@@ -68,18 +69,39 @@ static const struct ibv_context_ops dead_ops = {
 	.post_recv = dead_post_recv,
 };
 
+sv_post_send_fn sv_ops_post_send(const struct sv_ctx *ctx)
+{
+	const struct sv_dev *dev = ctx->dev;
+
+	return dev->persona->no_imm || dev->persona->no_atomics ||
+			       dev->lim.sge_rd < dev->lim.sge ?
+		       sv_post_send_look : sv_post_send;
+}
+
+/* Faults stand in the table only while there are some. */
+static void ops_choose(struct sv_ctx *ctx)
+{
+	struct ibv_context_ops ops = live_ops;
+
+	ops.post_send = sv_ops_post_send(ctx);
+	if (sv_fault_wants_data())
+		sv_fault_ops(&ops);
+	ctx->v.context.ops = ops;
+}
+
+void sv_ops_refresh(void)
+{
+	sv_core_for_each_ctx(ops_choose);
+}
+
 /* v was allocated zeroed: a NULL entry of it means "not supported". */
 void sv_ops_fill(struct sv_ctx *ctx)
 {
-	const struct sv_persona *persona = ctx->dev->persona;
 	struct verbs_context *v = &ctx->v;
 
 	v->sz = sizeof(*v);
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
-	v->context.ops = live_ops;
-	if (persona->no_imm || persona->no_atomics ||
-	    ctx->dev->lim.sge_rd < ctx->dev->lim.sge)
-		v->context.ops.post_send = sv_post_send_look;
+	ops_choose(ctx);
 	v->query_port = sv_query_port_len;
 	v->query_device_ex = sv_query_device_ex;
 	v->advise_mr = sv_advise_mr;

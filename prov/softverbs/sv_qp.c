@@ -8,6 +8,7 @@
  * still holds a reference may lock it and sees that it is destroyed.
  */
 #include "sv_int.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -121,6 +122,9 @@ struct ibv_qp *sv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	int err;
 
 	err = sv_ctx_dead(pd->context) ? ENODEV : init_attr_check(pd, attr);
+	if (!err)
+		err = sv_fault_call(SV_FAULT_create_qp,
+				    sv_ctx(pd->context)->dev);
 	if (err)
 		goto err_errno;
 	err = ENOMEM;
@@ -243,6 +247,9 @@ int sv_destroy_qp(struct ibv_qp *ibqp)
 
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
+	err = sv_fault_call_qp(SV_FAULT_destroy_qp, qp);
+	if (err)
+		return err;
 	sv_qpn_del(qp);
 	sv_lock_take(&qp->lock);
 	qp->destroyed = true;

@@ -4,6 +4,7 @@
  * each needs and admits (IBTA 11.2.5.2, table 91), modify and query.
  */
 #include "sv_link.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <string.h>
@@ -314,9 +315,13 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 	struct sv_link *old = NULL;
 	enum ibv_qp_state to;
 	bool search;
+	int err;
 
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
+	err = sv_fault_call_qp(SV_FAULT_modify_qp, qp);
+	if (err)
+		return err;
 	if (!mask && qp->ctx->dev->persona->cm_owns_qp)
 		return 0;	/* what rdma_cm has to say for RTS there */
 	sv_lock_take(&qp->lock);
@@ -357,9 +362,13 @@ int sv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
 		struct ibv_qp_init_attr *init_attr)
 {
 	struct sv_qp *qp = sv_qp(ibqp);
+	int err;
 
 	if (sv_ctx_dead(ibqp->context))
 		return ENODEV;
+	err = sv_fault_call_qp(SV_FAULT_query_qp, qp);
+	if (err)
+		return err;
 	sv_lock_take(&qp->lock);
 	*attr = qp->attr;
 	attr->cur_qp_state = qp->attr.qp_state;

@@ -3,6 +3,7 @@
  * What a device says of itself, of its port, and of the port's tables.
  */
 #include "sv_int.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,7 +18,10 @@ int sv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 	struct sv_dev *dev = sv_ctx(context)->dev;
 	const struct sv_limits *lim = &dev->lim;
 	__be64 guid = sv_get_device_guid(&dev->device);
+	int err = sv_fault_call(SV_FAULT_query_device, dev);
 
+	if (err)
+		return err;
 	*attr = (struct ibv_device_attr){
 		.fw_ver = "1.0.0",
 		.node_guid = guid,
@@ -105,7 +109,10 @@ int sv_query_port(struct ibv_context *context, uint8_t port_num,
 	struct sv_dev *dev = sv_ctx(context)->dev;
 	const struct sv_persona *persona = dev->persona;
 	enum ibv_mtu mtu = sv_dev_mtu(dev);
+	int err = sv_fault_call(SV_FAULT_query_port, dev);
 
+	if (err)
+		return err;
 	if (port_num != SV_PORT)
 		return EINVAL;
 	lock_take(&dev->lock);
@@ -148,10 +155,13 @@ int sv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
 {
 	struct sv_dev *dev = sv_ctx(context)->dev;
 	const struct sv_gid *gid;
-	int err = ENODATA;
+	int err = sv_fault_call_entry(SV_FAULT_query_gid, dev, gid_index);
 
+	if (err)
+		return err;
 	if (flags || port_num != SV_PORT || gid_index >= dev->lim.gid)
 		return EINVAL;
+	err = ENODATA;
 	lock_take(&dev->lock);
 	gid = &dev->gid_tbl[gid_index];
 	if (gid->state == SV_GID_BROKEN) {
@@ -174,8 +184,13 @@ int sv_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
 		  __be16 *pkey)
 {
 	struct sv_dev *dev = sv_ctx(context)->dev;
+	int err = sv_fault_call_entry(SV_FAULT_query_pkey, dev, index);
 	bool ok;
 
+	if (err) {
+		errno = err;
+		return -1;
+	}
 	lock_take(&dev->lock);
 	ok = port_num == SV_PORT && index >= 0 &&
 	     (uint32_t)index < dev->pkey_cnt;

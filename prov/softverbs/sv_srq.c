@@ -8,6 +8,7 @@
  * A queue pair that finds nothing waits in a list, first come first served.
  */
 #include "sv_int.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -45,8 +46,12 @@ struct ibv_srq *sv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 	uint32_t max_sge;
 	int err;
 
-	err = sv_ctx_dead(pd->context) ? ENODEV : EINVAL;
-	if (err == ENODEV || !attr->max_wr || attr->max_wr > dev->lim.srq_wr ||
+	err = sv_ctx_dead(pd->context) ? ENODEV :
+		sv_fault_call(SV_FAULT_create_srq, dev);
+	if (err)
+		goto err_errno;
+	err = EINVAL;
+	if (!attr->max_wr || attr->max_wr > dev->lim.srq_wr ||
 	    attr->max_sge > dev->lim.sge)
 		goto err_errno;
 	err = ENOMEM;

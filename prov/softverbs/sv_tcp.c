@@ -153,7 +153,8 @@ void sv_tcp_on_socket(void *arg, uint32_t events)
 
 	sv_lock_take(&tcp->link.qp->lock);
 	tcp->armed = 0;
-	if (tcp->entered && !tcp->freed && needs_engine(tcp)) {
+	if (tcp->entered && !tcp->freed && !tcp->link.stalled &&
+	    needs_engine(tcp)) {
 		work(tcp, true);
 		settle(tcp);
 	}
@@ -170,9 +171,9 @@ void sv_tcp_on_timer(void *arg)
 		sv_timer_cancel(&tcp->timer);
 		if (tcp->closing)
 			tcp->eof = true;
-		else if (tcp->entered)
+		else if (tcp->entered && !tcp->link.stalled)
 			work(tcp, true);
-		if (tcp->entered && needs_engine(tcp))
+		if (tcp->entered && !tcp->link.stalled && needs_engine(tcp))
 			settle(tcp);
 	}
 	serve_done(tcp);

@@ -7,6 +7,7 @@
  * bounds) is accepted when it is posted and completes in error, in its turn.
  */
 #include "sv_link.h"
+#include "sv_fault.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -306,6 +307,8 @@ void sv_flush(struct sv_qp *qp)
 {
 	struct sv_cqe cqe = { .wc.status = IBV_WC_WR_FLUSH_ERR };
 
+	if (sv_fault_keeps(qp))
+		return;
 	while (qp->sq.done != sv_wq_posted(&qp->sq))
 		sv_sq_complete(qp, IBV_WC_WR_FLUSH_ERR);
 	qp->sq.sent = qp->sq.done;
