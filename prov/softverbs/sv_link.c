@@ -28,9 +28,6 @@ void sv_link_add(struct sv_link *link)
 void sv_link_del(struct sv_link *link)
 {
 	lock_take(&links_lock);
-	/* One that is closed before it stood was never added. */
-	if (!list_empty(&link->node))
-		link_cnt--;
 	list_del(&link->node);
 	lock_drop(&links_lock);
 }
