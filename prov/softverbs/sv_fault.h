@@ -93,8 +93,7 @@ bool sv_fault_keeps(const struct sv_qp *qp);
 
 /*
  * sv_stall.c. A stalled queue pair takes nothing and sends nothing; its peer
- * hears no more of it. Sends wait as for a peer that has left, and fail then.
- * qp: no lock held. link: it is about to stand, is it to be stalled at once?
+ * hears no more of it. Sends fail when the time for their retries is over. qp: no lock held. link: it is about to stand, is it to be stalled at once?
  */
 void sv_qp_stall(struct sv_qp *qp, bool on);
 void sv_stall_link(struct sv_link *link);

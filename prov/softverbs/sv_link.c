@@ -186,8 +186,10 @@ static uint64_t grace_ns(const struct sv_qp *qp)
 	return ns < min ? min : ns > max ? max : ns;
 }
 
-static bool sends_wait(struct sv_qp *qp)
+bool sv_link_sends_wait(struct sv_link *link)
 {
+	struct sv_qp *qp = link->qp;
+
 	return (qp->attr.qp_state == IBV_QPS_RTS ||
 		qp->attr.qp_state == IBV_QPS_SQD) &&
 	       qp->sq.done != sv_wq_posted(&qp->sq);
@@ -195,7 +197,7 @@ static bool sends_wait(struct sv_qp *qp)
 
 void sv_link_gone(struct sv_link *link)
 {
-	if (!sends_wait(link->qp) || link->gone_due_ns)
+	if (!sv_link_sends_wait(link) || link->gone_due_ns)
 		return;
 	link->gone_due_ns = sv_now_ns() + grace_ns(link->qp);
 	sv_deadline_set(link, link->gone_due_ns);
@@ -212,7 +214,7 @@ void sv_link_gone_timeout(struct sv_link *link, bool gone)
 		return;
 	}
 	link->gone_due_ns = 0;
-	if (gone && sends_wait(link->qp))
+	if (gone && sv_link_sends_wait(link))
 		sv_link_fail_sends(link, -1);
 }
 

@@ -108,6 +108,7 @@ uint64_t sv_link_rnr_ns(const struct sv_link *link, uint32_t retry);
  * is over, or sets the deadline anew. fail_sends: the oldest with RETRY_EXC_ERR,
  * or, if there is none, event, unless that is -1; and the QP with it.
  */
+bool sv_link_sends_wait(struct sv_link *link);
 void sv_link_gone(struct sv_link *link);
 void sv_link_gone_timeout(struct sv_link *link, bool gone);
 void sv_link_fail_sends(struct sv_link *link, int event);

@@ -2,8 +2,8 @@
 /*
  * Queue pairs whose packets go nowhere: a port that is down, a rule that says
  * so. The link's operations are exchanged for others that do nothing, and come
- * back when it is over. To the application it is as with a peer that has left:
- * sends fail when the time for their retries is over, if there is such a time.
+ * back when it is over. Sends fail when the time for their retries is over, if
+ * there is such a time.
  *
  * What a peer does to our memory by itself (RDMA on one host) it goes on doing,
  * until it is stalled as well.
@@ -22,9 +22,17 @@ static void nothing(struct sv_link *link)
 {
 }
 
+/* As long as the attributes say that retries take, be it a minute: with a peer
+ * that has left for good it need not be that long. */
 static void stalled_push(struct sv_link *link)
 {
-	sv_link_gone(link);
+	const struct ibv_qp_attr *attr = &link->qp->attr;
+
+	if (!attr->timeout || link->gone_due_ns || !sv_link_sends_wait(link))
+		return;
+	link->gone_due_ns = sv_now_ns() +
+			    (4096ull << attr->timeout) * (attr->retry_cnt + 1u);
+	sv_deadline_set(link, link->gone_due_ns);
 }
 
 static void stalled_timeout(struct sv_link *link)
@@ -73,7 +81,7 @@ static void link_stall(struct sv_link *link)
 		return;
 	link->stalled = link->ops;
 	__atomic_store_n(&link->ops, &stalled_ops, __ATOMIC_RELAXED);
-	sv_link_gone(link);
+	stalled_push(link);
 }
 
 /* Caller holds qp->lock. */
