@@ -5,6 +5,7 @@
  * Unless the CQ was created for one thread the cursor's lock is held from
  * ibv_start_poll() to ibv_end_poll().
  */
+#include "sv_fault.h"
 #include "sv_int.h"
 
 #include <errno.h>
@@ -33,9 +34,14 @@ static int next_poll(struct ibv_cq_ex *cq_ex)
 {
 	struct sv_cq *cq = cq_of(cq_ex);
 	struct sv_cursor *cursor = cq->cursor;
+	int got;
 
-	if (!sv_cq_poll_one(cq, &cursor->wc, &cursor->time))
-		return ENOENT;
+	if (sv_fault_any())
+		got = sv_fault_poll_one(cq, &cursor->wc, &cursor->time);
+	else
+		got = sv_cq_poll_one(cq, &cursor->wc, &cursor->time);
+	if (got <= 0)
+		return got ? -got : ENOENT;
 	cq_ex->wr_id = cursor->wc.wr_id;
 	cq_ex->status = cursor->wc.status;
 	return 0;

@@ -37,22 +37,28 @@ static bool hit_ctx(enum sv_fault_hook hook, struct ibv_context *context,
 
 /* ---- posting ---- */
 
-static int fault_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
-			   struct ibv_send_wr **bad_wr)
+int sv_fault_send(struct sv_qp *qp)
 {
-	struct sv_qp *qp = sv_qp(ibqp);
 	struct sv_fault_rule hit;
 
 	if (hit_qp(SV_FAULT_blackhole, qp, &hit))
 		sv_qp_stall(qp, true);
-	if (hit_qp(SV_FAULT_post_send, qp, &hit)) {
-		sv_fault_sleep(hit.delay_ns);
-		if (hit.err) {
-			*bad_wr = wr;
-			return hit.err;
-		}
-	}
-	return sv_ops_post_send(qp->ctx)(ibqp, wr, bad_wr);
+	if (!hit_qp(SV_FAULT_post_send, qp, &hit))
+		return 0;
+	sv_fault_sleep(hit.delay_ns);
+	return hit.err;
+}
+
+static int fault_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
+			   struct ibv_send_wr **bad_wr)
+{
+	struct sv_qp *qp = sv_qp(ibqp);
+	int err = sv_fault_send(qp);
+
+	if (!err)
+		return sv_ops_post_send(qp->ctx)(ibqp, wr, bad_wr);
+	*bad_wr = wr;
+	return err;
 }
 
 static int fault_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
@@ -146,23 +152,45 @@ static bool is_held(struct sv_cq *cq, uint64_t hold_ns)
 	return cq->fault_hold_ns;
 }
 
-static int fault_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
+/* Whether nothing is to come of this poll; *ret then is what it returns. */
+static bool poll_fails(struct sv_cq *cq, int *ret)
 {
 	struct sv_fault_rule hit = { .hold_ns = 0 };
-	struct sv_cq *cq = sv_cq(ibcq);
+
+	*ret = 0;
+	if (!cq->fault_hold_ns &&
+	    hit_ctx(SV_FAULT_poll_cq, cq->cq.context, &hit)) {
+		sv_fault_sleep(hit.delay_ns);
+		if (hit.err) {
+			*ret = hit.err > 0 ? -hit.err : hit.err;
+			return true;
+		}
+	}
+	return is_held(cq, hit.hold_ns);
+}
+
+static int fault_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
+{
 	int got;
 
-	if (!cq->fault_hold_ns &&
-	    hit_ctx(SV_FAULT_poll_cq, ibcq->context, &hit)) {
-		sv_fault_sleep(hit.delay_ns);
-		if (hit.err)
-			return hit.err > 0 ? -hit.err : hit.err;
-	}
-	if (is_held(cq, hit.hold_ns))
-		return 0;
+	if (poll_fails(sv_cq(ibcq), &got))
+		return got;
 	got = sv_poll_cq(ibcq, num, wc);
 	if (got > 0)
 		wc_faults(ibcq->context, wc, got);
+	return got;
+}
+
+int sv_fault_poll_one(struct sv_cq *cq, struct ibv_wc *wc,
+		      struct sv_cq_time *time)
+{
+	int got;
+
+	if (poll_fails(cq, &got))
+		return got;
+	got = sv_cq_poll_one(cq, wc, time);
+	if (got > 0)
+		wc_faults(cq->cq.context, wc, got);
 	return got;
 }
 

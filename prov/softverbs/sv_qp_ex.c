@@ -10,6 +10,7 @@
  * application may poll, post receives or modify the queue pair meanwhile. A
  * thread that would wait for itself is told so: EINVAL.
  */
+#include "sv_fault.h"
 #include "sv_sq.h"
 
 #include <stdlib.h>
@@ -323,6 +324,8 @@ static int wr_complete(struct ibv_qp_ex *qpx)
 		return EINVAL;
 	wr_end(qp);
 	err = ex->err;
+	if (sv_fault_any() && !err)
+		err = sv_fault_send(qp);
 	if (likely(!err)) {
 		sv_lock_take(&qp->lock);
 		/* Reset meanwhile, the queue begins elsewhere. */

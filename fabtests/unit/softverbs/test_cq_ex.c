@@ -4,6 +4,7 @@
  * fields, the times.
  */
 #include "side.h"
+#include "sv_fault.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -146,6 +147,25 @@ Test(cq_ex, batches_do_not_nest)
 	wait_start(cq);
 	cr_assert_eq(cq->wr_id, 102);
 	ibv_end_poll(cq);
+	teardown(&p);
+}
+
+Test(cq_ex, fails_on_purpose)
+{
+	const struct side_opts opts = { .cq_ex = true };
+	struct ibv_poll_cq_attr attr = { 0 };
+	struct ibv_cq_ex *cq;
+	struct pair p;
+
+	setup(&p, &opts);
+	cq = ex(p.b.rcq);
+	MUST(!sv_fault_set("poll_cq,err=EIO,nth=1;wc,status=GENERAL_ERR,nth=1"));
+	cr_assert_eq(ibv_start_poll(cq, &attr), EIO);
+	send_imm(&p, 1, 1);
+	wait_start(cq);
+	cr_assert_eq(cq->status, IBV_WC_GENERAL_ERR);
+	ibv_end_poll(cq);
+	MUST(!sv_fault_set(NULL));
 	teardown(&p);
 }
 

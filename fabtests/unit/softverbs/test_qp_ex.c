@@ -4,6 +4,7 @@
  * is refused, all or nothing, and ibv_post_send() beside it.
  */
 #include "side.h"
+#include "sv_fault.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -448,6 +449,21 @@ Test(qp_ex, regions_do_not_nest)
 	ibv_wr_abort(p.qp);
 	nothing_sent(&p);
 	cr_assert_eq(post(&p.a, (struct post){ .op = IBV_WR_SEND }), 0);
+	teardown(&p);
+}
+
+Test(qp_ex, fails_on_purpose)
+{
+	struct pair p;
+
+	setup(&p);
+	MUST(!post_recv(&p.b, 1, p.mb, 0, 64));
+	MUST(!sv_fault_set("post_send,err=ENOSPC,nth=1"));
+	start(&p, 1);
+	ibv_wr_send(p.qp);
+	cr_assert_eq(ibv_wr_complete(p.qp), ENOSPC);
+	nothing_sent(&p);
+	MUST(!sv_fault_set(NULL));
 	teardown(&p);
 }
 
