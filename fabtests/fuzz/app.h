@@ -20,13 +20,17 @@
 enum {
 	APP_BUF_LEN = 16384,
 	APP_RECV_MAX = 64,
+	APP_WINDOW_LEN = 64,
 	APP_PEER_QPN = 0x123456,
 };
 
 struct app {
 	struct side side;
 	struct ibv_mr *open;		/* for everybody */
-	struct ibv_mr *own;		/* no remote rights, never posted */
+	struct ibv_mr *own;		/* no remote rights, never posted; but */
+	struct ibv_mw *window;		/* may be bound to its beginning, as */
+	uint32_t window_key;
+	bool bound;			/* or was, and was invalidated */
 	struct ibv_mr *readable;	/* no write, local or remote */
 	struct ibv_qp_attr attr;
 	uint32_t recvs;
@@ -45,6 +49,13 @@ static inline struct ibv_mr *app_mr(struct app *app, int access)
 	return mr;
 }
 
+static inline void app_window(struct app *app)
+{
+	app->window = ibv_alloc_mw(app->side.pd, IBV_MW_TYPE_2);
+	FUZZ_CHECK(app->window);
+	app->window_key = ibv_inc_rkey(app->window->rkey);
+}
+
 /* The queue pair is in INIT then, and wants a link. */
 static inline void app_open(struct app *app)
 {
@@ -53,7 +64,8 @@ static inline void app_open(struct app *app)
 				IBV_ACCESS_REMOTE_WRITE |
 				IBV_ACCESS_REMOTE_READ |
 				IBV_ACCESS_REMOTE_ATOMIC);
-	app->own = app_mr(app, IBV_ACCESS_LOCAL_WRITE);
+	app->own = app_mr(app, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	app_window(app);
 	app->readable = app_mr(app, IBV_ACCESS_REMOTE_READ);
 	FUZZ_CHECK(!side_init(&app->side));
 }
@@ -93,6 +105,12 @@ static inline void app_renew(struct app *app)
 	atomic_store(&qp->rcq->polls_armed, atomic_load(&qp->rcq->polls));
 	app->recvs = 0;
 	app->recvs_done = 0;
+	if (!app->bound)
+		return;
+	FUZZ_CHECK(!ibv_dealloc_mw(app->window));
+	memset(app->own->addr, 0, APP_WINDOW_LEN);
+	app_window(app);
+	app->bound = false;
 }
 
 /* ---- what a peer may name ---- */
@@ -106,6 +124,8 @@ static inline uint32_t app_key(const struct app *app, struct fuzz_in *in)
 		return app->readable->rkey;
 	case 2:
 		return fuzz_u32(in);
+	case 3:
+		return app->window_key;
 	default:
 		return app->open->rkey;
 	}
@@ -182,6 +202,28 @@ static inline void app_post_send(struct app *app, struct fuzz_in *in,
 		;
 }
 
+static inline void app_bind(struct app *app)
+{
+	struct ibv_send_wr wr = {
+		.opcode = IBV_WR_BIND_MW,
+		.bind_mw = {
+			.mw = app->window,
+			.rkey = app->window_key,
+			.bind_info = {
+				.mr = app->own,
+				.addr = (uintptr_t)app->own->addr,
+				.length = APP_WINDOW_LEN,
+				.mw_access_flags = IBV_ACCESS_REMOTE_WRITE |
+						   IBV_ACCESS_REMOTE_READ,
+			},
+		},
+	};
+	struct ibv_send_wr *bad;
+
+	if (!ibv_post_send(app->side.qp, &wr, &bad))
+		app->bound = true;
+}
+
 static inline void app_take(struct app *app, const struct ibv_wc *wc)
 {
 	FUZZ_CHECK(wc->qp_num == app->side.qp->qp_num);
@@ -235,11 +277,11 @@ static inline void app_modify(struct app *app, struct fuzz_in *in)
 
 /* ---- the end ---- */
 
-static inline bool app_mr_clean(const struct ibv_mr *mr)
+static inline bool app_mr_clean(const struct ibv_mr *mr, size_t from)
 {
-	const char *p = mr->addr;
+	const char *p = (const char *)mr->addr + from;
 
-	return !p[0] && !memcmp(p, p + 1, mr->length - 1);
+	return !p[0] && !memcmp(p, p + 1, mr->length - from - 1);
 }
 
 static inline void app_finish(struct app *app)
@@ -253,7 +295,8 @@ static inline void app_finish(struct app *app)
 		app_poll(app);
 	} while (app->recvs_done != before);
 	FUZZ_CHECK(app->recvs_done == app->recvs);
-	FUZZ_CHECK(app_mr_clean(app->own) && app_mr_clean(app->readable));
+	FUZZ_CHECK(app_mr_clean(app->own, app->bound ? APP_WINDOW_LEN : 0));
+	FUZZ_CHECK(app_mr_clean(app->readable, 0));
 }
 
 #endif

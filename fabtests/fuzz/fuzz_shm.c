@@ -212,7 +212,7 @@ static void step_slot(struct run *r)
 	msg.op = fuzz_u8(r->in) % (SV_OP_FETCH_ADD + 2);
 	if (how & 4)
 		msg.flags = fuzz_u8(r->in);
-	msg.imm = how;
+	msg.imm = msg.flags & SV_SLOT_INV ? app_key(&r->v->app, r->in) : how;
 	msg.len = any_len(r);
 	msg.raddr = app_addr(&r->v->app, r->in);
 	if (msg.op == SV_OP_PULL && how & 8)
@@ -311,6 +311,11 @@ static void step_post_send(struct run *r)
 	app_post_send(&r->v->app, r->in, (uintptr_t)peer_buf);
 }
 
+static void step_bind(struct run *r)
+{
+	app_bind(&r->v->app);
+}
+
 static void step_poll(struct run *r)
 {
 	app_poll(&r->v->app);
@@ -335,7 +340,7 @@ static void (*const steps[])(struct run *r) = {
 	step_slot, step_post_recv, step_poll, step_post_send, step_bell,
 	step_peer_header, step_ack, step_write_slot, step_write_ring,
 	step_answer, step_fault, step_table, step_timeout, step_modify,
-	step_slot, step_poll,
+	step_slot, step_poll, step_bind,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -239,7 +239,7 @@ static void step_send(struct run *r)
 		.op = ops[fuzz_u8(r->in) % ARRAY_SIZE(ops)],
 		.last = !(how & 0x80),
 		.payload_len = any_len(r),
-		.ulp = r->v->app.open->rkey,
+		.ulp = how & 0x40 ? app_key(&r->v->app, r->in) : how,
 		.mo = r->mo,
 	};
 
@@ -434,6 +434,11 @@ static void step_post_send(struct run *r)
 	app_post_send(&r->v->app, r->in, PEER_ADDR);
 }
 
+static void step_bind(struct run *r)
+{
+	app_bind(&r->v->app);
+}
+
 static void step_poll(struct run *r)
 {
 	app_poll(&r->v->app);
@@ -458,7 +463,7 @@ static void (*const steps[])(struct run *r) = {
 	step_send, step_write, step_imm, step_read_req, step_atomic_req,
 	step_read_resp, step_atomic_resp, step_ctrl, step_term, step_bytes,
 	step_read, step_shutdown, step_post_recv, step_post_send, step_poll,
-	step_bell, step_timeout, step_modify,
+	step_bell, step_timeout, step_modify, step_bind,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
