@@ -14,6 +14,9 @@
 
 enum {
 	SV_TCP_TRUST = 64, /* answers in a row */
+	SV_TCP_REST_AFTER = 8, /* looks that found nothing, then this long: */
+	SV_TCP_REST_NS = 500, /* doubled each time, */
+	SV_TCP_REST_MAX = SV_TCP_REST_AFTER + 5, /* up to 16 us */
 };
 
 /* ---- the engine ---- */
@@ -183,8 +186,39 @@ void sv_tcp_on_timer(void *arg)
 
 static bool tcp_pending(struct sv_link *link)
 {
-	return atomic_load_explicit(&sv_tcp(link)->open, memory_order_relaxed) ||
-	       atomic_load_explicit(&link->attention, memory_order_relaxed);
+	struct sv_tcp *tcp = sv_tcp(link);
+	uint64_t rest_ns;
+
+	if (atomic_load_explicit(&link->attention, memory_order_relaxed))
+		return true;
+	if (!atomic_load_explicit(&tcp->open, memory_order_relaxed))
+		return false;
+	rest_ns = atomic_load_explicit(&tcp->rest_ns, memory_order_relaxed);
+	return !rest_ns || sv_now_ns() >= rest_ns;
+}
+
+/*
+ * Each look is a system call. Among many links those where nothing comes are
+ * looked at less often; a link on its own always.
+ */
+static void rest(struct sv_tcp *tcp)
+{
+	const struct sv_qp *qp = tcp->link.qp;
+	uint64_t rest_ns = 0;
+
+	if (tcp->came ||
+	    (atomic_load_explicit(&qp->scq->link_cnt, memory_order_relaxed) <
+		     2 &&
+	     atomic_load_explicit(&qp->rcq->link_cnt, memory_order_relaxed) <
+		     2)) {
+		tcp->empty = 0;
+	} else if (tcp->empty < SV_TCP_REST_MAX) {
+		tcp->empty++;
+	}
+	if (tcp->empty > SV_TCP_REST_AFTER)
+		rest_ns = sv_now_ns() + (SV_TCP_REST_NS
+					 << (tcp->empty - SV_TCP_REST_AFTER));
+	atomic_store_explicit(&tcp->rest_ns, rest_ns, memory_order_relaxed);
 }
 
 /*
@@ -202,6 +236,7 @@ static void tcp_progress(struct sv_link *link)
 		tcp->answers = 0;
 	work(tcp, tcp->answers < SV_TCP_TRUST || !sv_link_leased(link));
 	tcp->acked = tcp->told_msgs != told;
+	rest(tcp);
 	if (tcp->need_wake)
 		settle(tcp);
 }
@@ -271,6 +306,8 @@ static void tcp_rearm(struct sv_link *link)
 		return;
 	work(tcp, true);
 	settle(tcp);
+	if (!sv_link_armed(link))
+		sv_tcp_shrink(tcp);
 }
 
 static void tcp_timeout(struct sv_link *link)

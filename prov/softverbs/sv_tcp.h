@@ -48,6 +48,7 @@ enum {
 	SV_TCP_SEG = 32 << 10, /* payload of a frame, between softverbs */
 	SV_TCP_WINDOW = 32 << 10,
 	SV_TCP_DIRECT = 4096, /* payload that is read where it belongs */
+	SV_TCP_KEEP = 4096, /* of staging and slab, for idle ones */
 	SV_TCP_AHEAD = 64, /* bytes read behind it */
 };
 
@@ -120,7 +121,11 @@ struct sv_tcp {
 	int dead_ms; /* TCP_USER_TIMEOUT as it was set */
 	bool need_wake; /* the engine shall look after it */
 	uint32_t armed; /* the events that the engine waits for */
-	atomic_bool open; /* polling it makes sense */
+	atomic_bool open; /* polling it makes sense, from this time on: */
+	_Atomic(uint64_t) rest_ns; /* 0: always */
+	uint32_t empty; /* looks that found nothing, in a row */
+	bool came; /* the last one found something */
+	bool grown; /* staging or slab is large, and may be given back */
 	struct sv_timer timer; /* engine: kick, linger */
 	struct sv_defer defer;
 	void (*cm_fn)(struct sv_link *link);
@@ -247,10 +252,12 @@ void sv_tcp_on_socket(void *arg, uint32_t events);
 void sv_tcp_on_timer(void *arg);
 
 /*
- * sv_tcp_life.c. set_timeout: as the QP's attributes want it. may_go: nobody owns
+ * sv_tcp_life.c. set_timeout: as the QP's attributes want it. shrink: it is idle:
+ * memory is given back. may_go: nobody owns
  * it, and its end is seen; then gone() has to be called, without the lock.
  */
 void sv_tcp_set_timeout(struct sv_tcp *tcp);
+void sv_tcp_shrink(struct sv_tcp *tcp);
 bool sv_tcp_may_go(struct sv_tcp *tcp);
 void sv_tcp_gone(struct sv_tcp *tcp);
 void sv_tcp_close(struct sv_link *link);

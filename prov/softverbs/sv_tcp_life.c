@@ -78,6 +78,17 @@ static bool owner_left(struct sv_tcp *tcp)
 	return sv_tcp_may_go(tcp);
 }
 
+void sv_tcp_shrink(struct sv_tcp *tcp)
+{
+	if (!tcp->grown || tcp->rx_len || !sv_tcp_batch_empty(tcp))
+		return;
+	tcp->grown = false;
+	madvise(tcp->rx_buf + SV_TCP_KEEP, SV_TCP_RX_SIZE - SV_TCP_KEEP,
+		MADV_DONTNEED);
+	madvise(tcp->slab + SV_TCP_KEEP, SV_TCP_SLAB - SV_TCP_KEEP,
+		MADV_DONTNEED);
+}
+
 /* ---- making ---- */
 
 /*

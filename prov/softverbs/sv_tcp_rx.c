@@ -262,6 +262,8 @@ static bool read_some(struct sv_tcp *tcp, size_t *got)
 	}
 	if (ret > 0) {
 		*got += ret;
+		tcp->came = true;
+		tcp->grown |= tcp->rx_len > SV_TCP_KEEP;
 		parse(tcp);
 		return (size_t)ret == want;
 	}
@@ -278,6 +280,7 @@ bool sv_tcp_drain(struct sv_tcp *tcp)
 	int rounds = SV_TCP_RX_ROUNDS;
 	size_t got = 0;
 
+	tcp->came = false;
 	/* What waited for a receive, and what was read with the MPA frames. */
 	if (tcp->rx_len)
 		parse(tcp);

@@ -172,6 +172,7 @@ static void batch_reset(struct sv_tcp *tcp)
 {
 	tcp->iov_first = 0;
 	tcp->iov_cnt = 0;
+	tcp->grown |= tcp->slab_used > SV_TCP_KEEP;
 	tcp->slab_used = 0;
 	tcp->batch_len = 0;
 	free(tcp->tail);
