@@ -2,7 +2,8 @@
 /*
  * Which link a connection gets, and the one that goes on with its TCP connection
  * (sv_tcp.c). This is the one place that decides: SOFTVERBS_LINK is shm, tcp or
- * auto, which is shared memory for peers on this host and TCP for all others.
+ * auto, which is shared memory for peers on this host that are of the same user, and
+ * TCP for all others.
  *
  * Peers that are no softverbs are known by the bit that is missing in their MPA
  * frame. They have no HELLO, no ACCEPT and no READY: what would be told in these
@@ -70,7 +71,7 @@ uint8_t sv_cm_links_pick(const struct sv_ctrl *hello)
 	if (links & SV_LINKS_TCP)
 		return SV_LINKS_TCP;
 	if (links)
-		sv_log("cm: peer is not on this host, and SOFTVERBS_LINK=shm is wanted");
+		sv_log("cm: peer is not on this host or not of this user, and SOFTVERBS_LINK=shm");
 	else
 		sv_log("cm: we allow links %u of 1 (shm) and 2 (tcp), the peer %u",
 		       sv_cm_links_offered(), hello->links);

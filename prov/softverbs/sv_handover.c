@@ -36,6 +36,7 @@ static struct {
 	bool known;
 	uint8_t id[SV_HOST_ID_LEN];
 	uint64_t netns;
+	uint64_t userns;
 } host;
 
 static int hex_value(int c)
@@ -71,12 +72,19 @@ static void read_host_id(uint8_t id[SV_HOST_ID_LEN])
 	}
 }
 
-/* Abstract names, and the address 127.0.0.1, mean something within one. */
-static uint64_t read_netns(void)
+/* Abstract names, and the address 127.0.0.1, mean something within one of
+ * networks; numbers of users within one of users. */
+static uint64_t read_ns(const char *path)
 {
 	struct stat st;
 
-	return stat("/proc/self/ns/net", &st) ? 0 : (uint64_t)st.st_ino;
+	return stat(path, &st) ? 0 : (uint64_t)st.st_ino;
+}
+
+/* Only its own kind is let in to a process's memory. */
+static uint64_t own_user(void)
+{
+	return host.userns << 32 | geteuid();
 }
 
 static void know_host(void)
@@ -84,7 +92,8 @@ static void know_host(void)
 	if (host.known)
 		return;
 	read_host_id(host.id);
-	host.netns = read_netns();
+	host.netns = read_ns("/proc/self/ns/net");
+	host.userns = read_ns("/proc/self/ns/user");
 	host.known = true;
 }
 
@@ -309,7 +318,7 @@ err_close_link:
 bool sv_handover_possible(const struct sv_ctrl *hello)
 {
 	know_host();
-	return hello->netns == host.netns &&
+	return hello->netns == host.netns && hello->user == own_user() &&
 		!memcmp(hello->host_id, host.id, SV_HOST_ID_LEN);
 }
 
@@ -439,6 +448,7 @@ int sv_handover_hello(const struct sv_conn *conn, struct sv_ctrl *hello)
 	hello->version = SV_CTRL_VERSION;
 	memcpy(hello->host_id, host.id, SV_HOST_ID_LEN);
 	hello->netns = host.netns;
+	hello->user = own_user();
 	memcpy(hello->token, conn->token, SV_TOKEN_LEN);
 	return 0;
 }

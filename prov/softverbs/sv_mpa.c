@@ -30,7 +30,7 @@ enum {
 	RD_MASK = 0x3fff,
 
 	CONN_LEN = 12,
-	HELLO_LEN = 2 + 2 + SV_HOST_ID_LEN + 8 + SV_TOKEN_LEN +
+	HELLO_LEN = 2 + 2 + SV_HOST_ID_LEN + 8 + 8 + SV_TOKEN_LEN +
 		SV_UNIX_NAME_MAX + 1 + CONN_LEN,
 	MEET_LEN = HELLO_LEN + 8,
 	QPN_MASK = 0xffffff,
@@ -191,7 +191,7 @@ static uint8_t *put_hello(uint8_t *p, const struct sv_ctrl *ctrl)
 	*p++ = ctrl->links;
 	*p++ = (uint8_t)name_len;
 	p = sv_put_bytes(p, ctrl->host_id, SV_HOST_ID_LEN);
-	p = sv_put64(p, ctrl->netns);
+	p = sv_put64(sv_put64(p, ctrl->netns), ctrl->user);
 	p = sv_put_bytes(p, ctrl->token, SV_TOKEN_LEN);
 	memset(p, 0, SV_UNIX_NAME_MAX + 1);
 	memcpy(p, ctrl->unix_name, name_len);
@@ -219,7 +219,8 @@ static int get_hello(struct sv_ctrl *ctrl, const uint8_t *p)
 	memcpy(ctrl->host_id, p, SV_HOST_ID_LEN);
 	p += SV_HOST_ID_LEN;
 	ctrl->netns = sv_get64(p);
-	p += 8;
+	ctrl->user = sv_get64(p + 8);
+	p += 16;
 	memcpy(ctrl->token, p, SV_TOKEN_LEN);
 	p += SV_TOKEN_LEN;
 	if (memchr(p, 0, name_len))

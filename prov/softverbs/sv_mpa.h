@@ -143,6 +143,7 @@ struct sv_ctrl {
 	uint8_t links;		/* enum sv_ctrl_links: offered, or chosen */
 	uint8_t host_id[SV_HOST_ID_LEN];	/* one boot of one machine */
 	uint64_t netns;
+	uint64_t user;		/* and its namespace */
 	uint8_t token[SV_TOKEN_LEN];
 	char unix_name[SV_UNIX_NAME_MAX + 1];	/* without the leading zero */
 	/* HELLO of the initiator, MEET, and ACCEPT. */

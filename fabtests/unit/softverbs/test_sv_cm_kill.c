@@ -9,8 +9,11 @@
 
 #include "cm_peer.h"
 #include "sv_cm.h"
+#include "sv_tcp.h"
 
 TestSuite(sv_cm_kill, .timeout = 120);
+
+enum { STRANGER = 65534 };
 
 enum point {
 	REQUESTED,	/* client: request sent; server: request fetched */
@@ -220,6 +223,35 @@ Test(sv_cm_kill, client_killed_with_the_response)
 Test(sv_cm_kill, client_killed_when_established)
 {
 	kill_client(ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED, 0);
+}
+
+static void stranger(int in, int out, enum point point)
+{
+	MUST(!setresuid(STRANGER, STRANGER, STRANGER));
+	client(in, out, point);
+}
+
+/* Whose memory is not for us to touch is still to be talked to. */
+Test(sv_cm_kill, client_of_another_user)
+{
+	struct process process;
+	struct peer listener;
+	struct peer passive;
+
+	if (geteuid())
+		cr_skip_test("only root can be two users");
+	process = process_start(stranger, ESTABLISHED);
+	say(process.out, peer_listen(&listener, "127.0.0.1", 0, 0));
+	peer_accept(&listener, &passive);
+	peer_established(&passive);
+	hear(process.in);
+	cr_assert_eq(sv_qp(passive.qp)->link->ops, &sv_tcp_ops);
+	process_kill(&process);
+	cr_assert_eq(peer_take(passive.channel, RDMA_CM_EVENT_DISCONNECTED),
+		     0);
+	assert_send_fails(&passive);
+	peer_close(&passive);
+	peer_close(&listener);
 }
 
 Test(sv_cm_kill, killed_again_and_again)

@@ -32,6 +32,8 @@ static const struct sv_ctrl hello = {
 	.version = SV_CTRL_VERSION,
 	.host_id = "0123456789abcdef",
 	.netns = 0x1122334455667788ull,
+	.user = 0x99aabbccddeeff00ull,
+	.links = SV_LINKS_SHM | SV_LINKS_TCP,
 	.token = "fedcba9876543210",
 	.unix_name = "sv-abc",
 	.conn = {
@@ -263,6 +265,8 @@ Test(sv_ctrl, hello_round_trip)
 	cr_assert_eq(out.version, hello.version);
 	cr_assert_arr_eq(out.host_id, hello.host_id, SV_HOST_ID_LEN);
 	cr_assert_eq(out.netns, hello.netns);
+	cr_assert_eq(out.user, hello.user);
+	cr_assert_eq(out.links, hello.links);
 	cr_assert_arr_eq(out.token, hello.token, SV_TOKEN_LEN);
 	cr_assert_str_eq(out.unix_name, hello.unix_name);
 	cr_assert_eq(out.conn.qp_num, hello.conn.qp_num);
