@@ -20,7 +20,7 @@ enum {
 	SV_TCP_IDLE_S = 10, /* until a silent peer is asked for a sign */
 	SV_TCP_PROBE_S = 5,
 	SV_TCP_PROBES = 3,
-	SV_TCP_DEAD_MIN_MS = 2000, /* bytes that nobody acknowledges */
+	SV_TCP_DEAD_MIN_MS = 4000, /* bytes that nobody acknowledges */
 	SV_TCP_DEAD_MAX_MS = 60000,
 	SV_TCP_RTR_MS = 10, /* before the first frame to others */
 	SV_TCP_MEM = SV_TCP_RX_SIZE + SV_TCP_SLAB,
