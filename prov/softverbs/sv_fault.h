@@ -90,7 +90,7 @@ bool sv_fault_is_data(enum sv_fault_hook hook);
 void sv_fault_ops(struct ibv_context_ops *ops);
 /* What does not go through these operations: what a send is to fail with, or 0;
  * one completion, as sv_cq_poll_one() has it, or a negative errno. */
-int sv_fault_send(struct sv_qp *qp);
+int sv_fault_send(struct sv_qp *qp, uint64_t bytes);
 int sv_fault_poll_one(struct sv_cq *cq, struct ibv_wc *wc,
 		      struct sv_cq_time *time);
 /* Everything stays as it is: what is posted is not flushed. */

@@ -8,6 +8,10 @@
 
 #include <errno.h>
 
+enum {
+	PAGE = 4096,
+};
+
 static bool hit_qp(enum sv_fault_hook hook, const struct sv_qp *qp,
 		   struct sv_fault_rule *hit)
 {
@@ -37,7 +41,7 @@ static bool hit_ctx(enum sv_fault_hook hook, struct ibv_context *context,
 
 /* ---- posting ---- */
 
-int sv_fault_send(struct sv_qp *qp)
+int sv_fault_send(struct sv_qp *qp, uint64_t bytes)
 {
 	struct sv_fault_rule hit;
 
@@ -45,15 +49,28 @@ int sv_fault_send(struct sv_qp *qp)
 		sv_qp_stall(qp, true);
 	if (!hit_qp(SV_FAULT_post_send, qp, &hit))
 		return 0;
-	sv_fault_sleep(hit.delay_ns);
+	/* The price of a slow wire. */
+	sv_fault_sleep(hit.delay_ns +
+		       hit.per_page_ns * ((bytes + PAGE - 1) / PAGE));
 	return hit.err;
+}
+
+static uint64_t wr_bytes(const struct ibv_send_wr *wr)
+{
+	uint64_t bytes = 0;
+	int i;
+
+	for (; wr; wr = wr->next)
+		for (i = 0; i < wr->num_sge; i++)
+			bytes += wr->sg_list[i].length;
+	return bytes;
 }
 
 static int fault_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 			   struct ibv_send_wr **bad_wr)
 {
 	struct sv_qp *qp = sv_qp(ibqp);
-	int err = sv_fault_send(qp);
+	int err = sv_fault_send(qp, wr_bytes(wr));
 
 	if (!err)
 		return sv_ops_post_send(qp->ctx)(ibqp, wr, bad_wr);

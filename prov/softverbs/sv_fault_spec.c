@@ -117,9 +117,10 @@ static uint32_t keys_of(enum sv_fault_hook hook)
 	case SV_FAULT_modify_qp:
 	case SV_FAULT_query_qp:
 	case SV_FAULT_destroy_qp:
-	case SV_FAULT_post_send:
 	case SV_FAULT_post_recv:
 		return KEYS_CALL | BIT(QPN);
+	case SV_FAULT_post_send:
+		return KEYS_CALL | BIT(QPN) | BIT(PER_PAGE);
 	case SV_FAULT_poll_cq:
 		return KEYS_CALL | BIT(HOLD);
 	case SV_FAULT_wc:

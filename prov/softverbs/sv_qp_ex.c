@@ -311,6 +311,16 @@ static void wr_abort(struct ibv_qp_ex *qpx)
 		region_end(ex);
 }
 
+static __cold uint64_t built_bytes(struct sv_qp *qp)
+{
+	uint64_t bytes = 0;
+	uint32_t i;
+
+	for (i = qp->ex->base; i != qp->ex->next; i++)
+		bytes += sv_sq_slot(qp, i)->len;
+	return bytes;
+}
+
 /* Positive errno: then nothing was posted. */
 static int wr_complete(struct ibv_qp_ex *qpx)
 {
@@ -325,7 +335,7 @@ static int wr_complete(struct ibv_qp_ex *qpx)
 	wr_end(qp);
 	err = ex->err;
 	if (sv_fault_any() && !err)
-		err = sv_fault_send(qp);
+		err = sv_fault_send(qp, built_bytes(qp));
 	if (likely(!err)) {
 		sv_lock_take(&qp->lock);
 		/* Reset meanwhile, the queue begins elsewhere. */

@@ -244,6 +244,21 @@ Test(fault, posts_fail_and_take_nothing)
 	unpair();
 }
 
+Test(fault, a_slow_wire)
+{
+	long start;
+
+	pair();
+	set("post_send,delay=5ms,per_page=20ms");
+	start = peer_now_ms();
+	peer_post_send(&active, 0);
+	cr_assert_geq(peer_now_ms() - start, 5);
+	start = peer_now_ms();
+	peer_post_send(&active, PEER_BUF_SIZE);
+	cr_assert_geq(peer_now_ms() - start, 25);
+	unpair();
+}
+
 Test(fault, one_queue_pair_of_two)
 {
 	char spec[64];
