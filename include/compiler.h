@@ -20,6 +20,7 @@
 #endif
 
 #define __must_check __attribute__((warn_unused_result))
+#define __noinline __attribute__((noinline))
 #define __cold __attribute__((cold, noinline))
 #define __hot_inline inline __attribute__((always_inline))
 #define __printf_like(fmt, args) __attribute__((format(printf, fmt, args)))

@@ -7,6 +7,7 @@
  * the CQ goes to the error state, and so does the QP that was to be told; others
  * do when they next make progress.
  */
+#include "sv_cq.h"
 #include "sv_link.h"
 
 #include <errno.h>
@@ -40,38 +41,31 @@ __cold void sv_cq_fail(struct sv_cq *cq, const struct sv_qp *qp)
 	sv_async_raise(cq->ctx, &event);
 }
 
-static __cold void time_take(struct sv_cq_time *time)
+void sv_cq_time(struct sv_cq *cq, uint32_t index)
 {
-	time->raw_ns = sv_clock_ns(CLOCK_MONOTONIC_RAW);
-	time->wall_ns = sv_clock_ns(CLOCK_REALTIME);
+	cq->times[index].raw_ns = sv_clock_ns(CLOCK_MONOTONIC_RAW);
+	cq->times[index].wall_ns = sv_clock_ns(CLOCK_REALTIME);
+}
+
+/* It is armed: whether for this one. */
+void sv_cq_raise(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
+{
+	if (atomic_load_explicit(&cq->arm, memory_order_relaxed) !=
+		    SV_ARM_ANY &&
+	    !solicited && !cqe->wc.status)
+		return;
+	atomic_store(&cq->arm, SV_ARM_NONE);
+	sv_chan_raise(cq);
 }
 
 void sv_cq_push(struct sv_cq *cq, const struct sv_cqe *cqe, bool solicited)
 {
-	uint32_t prod;
-	int arm;
+	struct sv_cqe *to = sv_cq_begin(cq, cqe->qp);
 
-	sv_lock_take(&cq->lock);
-	prod = atomic_load_explicit(&cq->prod, memory_order_relaxed);
-	if (unlikely(prod - atomic_load_explicit(&cq->cons,
-						 memory_order_relaxed) >
-		     cq->mask)) {
-		sv_lock_drop(&cq->lock);
-		sv_cq_fail(cq, cqe->qp);
+	if (unlikely(!to))
 		return;
-	}
-	cq->ring[prod & cq->mask] = *cqe;
-	if (unlikely(cq->times))
-		time_take(&cq->times[prod & cq->mask]);
-	/* Pairs with the unlocked look in cq_pop(). */
-	atomic_store_explicit(&cq->prod, prod + 1, memory_order_release);
-	arm = atomic_load_explicit(&cq->arm, memory_order_relaxed);
-	if (unlikely(arm != SV_ARM_NONE) &&
-	    (arm == SV_ARM_ANY || solicited || cqe->wc.status)) {
-		atomic_store(&cq->arm, SV_ARM_NONE);
-		sv_chan_raise(cq);
-	}
-	sv_lock_drop(&cq->lock);
+	*to = *cqe;
+	sv_cq_end(cq, to, solicited);
 }
 
 /* time: of the last one, or NULL. */
@@ -178,7 +172,7 @@ void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link)
 }
 
 /* Caller holds cq->poll_lock. */
-static bool link_poll(struct sv_link *link)
+static __hot_inline bool link_poll(struct sv_link *link)
 {
 	if (likely(!link->ops->pending(link)))
 		return false;
@@ -190,7 +184,7 @@ static bool link_poll(struct sv_link *link)
 }
 
 /* Caller holds cq->poll_lock. A cold link that has work becomes a hot one. */
-static void cold_poll(struct sv_cq *cq, uint32_t cnt)
+static __noinline void cold_poll(struct sv_cq *cq, uint32_t cnt)
 {
 	struct sv_link *link;
 	uint32_t i, hot;
@@ -208,7 +202,7 @@ static void cold_poll(struct sv_cq *cq, uint32_t cnt)
 	}
 }
 
-static void cq_progress(struct sv_cq *cq)
+static __hot_inline void cq_progress(struct sv_cq *cq)
 {
 	uint32_t i, cnt;
 

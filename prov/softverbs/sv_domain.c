@@ -93,6 +93,7 @@ struct ibv_pd *sv_alloc_parent_domain(struct ibv_context *context,
 	pd->base = base;
 	pd->td = attr->td;
 	pd->id = base->id;
+	pd->keys = base->keys;
 	pd->pd.context = context;
 	pd->pd.handle = base->pd.handle;
 	if (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) {

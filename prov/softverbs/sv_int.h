@@ -104,9 +104,12 @@ struct sv_ctx {
 /* In the rights of a key, beside enum ibv_access_flags: it is an lkey as well. */
 #define SV_ACCESS_LOCAL (1u << 30)
 
+struct sv_mr_ent;
+
 struct sv_pd {
 	struct ibv_pd pd;
 	uint32_t id;
+	const struct sv_mr_ent *keys; /* sv_mr_table(); constant */
 	atomic_int users; /* MRs, MWs, SRQs, QPs, parent domains */
 	/* Of a parent domain: */
 	struct sv_pd *base; /* NULL: it is none */
@@ -545,7 +548,6 @@ void sv_deadline_clear(struct sv_link *link);
  * process whose table it is. check_va: the same for such an address. Memory that
  * is registered on demand is there afterwards.
  */
-struct sv_mr_ent;
 int sv_mr_start(void) __must_check;
 int sv_mr_fd(void);
 const struct sv_mr_ent *sv_mr_table(void);
@@ -568,6 +570,31 @@ enum ibv_wc_status sv_sq_local(struct sv_qp *qp, struct sv_swr *swr);
 struct ibv_mw *sv_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
 int sv_dealloc_mw(struct ibv_mw *mw);
 int sv_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+
+/* sv_wq.h has the rest; these look into a queue pair. */
+static inline struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index)
+{
+	return (void *)(qp->sq.slots +
+			(size_t)(index & qp->sq.mask) * qp->sq.stride);
+}
+
+static inline struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index)
+{
+	return (void *)(qp->rq.slots +
+			(size_t)(index & qp->rq.mask) * qp->rq.stride);
+}
+
+/*
+ * The oldest receive, or NULL: then the next sv_post_recv() makes progress.
+ * Caller holds qp->lock.
+ */
+struct sv_rwr *sv_rq_peek_hard(struct sv_qp *qp);
+static inline struct sv_rwr *sv_rq_peek(struct sv_qp *qp)
+{
+	if (likely(sv_wq_posted(&qp->rq) != qp->rq.done))
+		return sv_rq_slot(qp, qp->rq.done);
+	return sv_rq_peek_hard(qp);
+}
 
 /* sv_ah.c */
 bool sv_ah_attr_ok(struct ibv_context *context, const struct ibv_ah_attr *attr);

@@ -138,47 +138,17 @@ void sv_mr_fork_child(void)
 
 /* ---- looking up ---- */
 
-/*
- * The entry is read as a seqlock; the acquire loads keep the second look at seq
- * behind the fields, and pair with sv_key_publish().
- */
-static __hot_inline bool check(const struct sv_mr_ent *tbl, uint32_t key,
-			       uint32_t owner, uint32_t access, uint64_t addr,
-			       uint64_t len, bool by_va, uint64_t *va)
+/* Of a peer's memory the kernel tells whether it is there. */
+bool sv_key_faults(const struct sv_mr_ent *tbl, uint64_t va, uint64_t len,
+		   uint32_t access)
 {
-	const struct sv_mr_ent *ent = &tbl[sv_key_index(key)];
-	uint32_t seq = atomic_load_explicit(&ent->seq, memory_order_acquire);
-	uint64_t base, size, mem;
-	uint32_t granted;
-	bool ok;
-
-	if (!key || seq & 1)
-		return false;
-	base = atomic_load_explicit(&ent->iova, memory_order_acquire);
-	size = atomic_load_explicit(&ent->len, memory_order_acquire);
-	mem = atomic_load_explicit(&ent->va, memory_order_acquire);
-	granted = atomic_load_explicit(&ent->access, memory_order_acquire);
-	ok = atomic_load_explicit(&ent->key, memory_order_acquire) == key &&
-	     atomic_load_explicit(&ent->owner, memory_order_acquire) == owner &&
-	     (granted & access) == access;
-	if (atomic_load_explicit(&ent->seq, memory_order_relaxed) != seq)
-		return false;
-	if (by_va)
-		base = mem;
-	if (!ok || addr < base || addr - base > size ||
-	    len > size - (addr - base))
-		return false;
-	*va = mem + (addr - base);
-	/* Of a peer's memory the kernel tells whether it is there. */
-	if (unlikely(granted & IBV_ACCESS_ON_DEMAND) && tbl == mr_tbl)
-		return !sv_pages_check(*va, len, access);
-	return true;
+	return tbl == mr_tbl && sv_pages_check(va, len, access);
 }
 
 bool sv_mr_check(const struct sv_mr_ent *tbl, uint32_t key, uint32_t owner,
 		 uint32_t access, uint64_t addr, uint64_t len, uint64_t *va)
 {
-	return check(tbl, key, owner, access, addr, len, false, va);
+	return sv_key_check(tbl, key, owner, access, addr, len, false, va);
 }
 
 bool sv_mr_check_va(const struct sv_mr_ent *tbl, uint32_t key, uint32_t owner,
@@ -186,7 +156,7 @@ bool sv_mr_check_va(const struct sv_mr_ent *tbl, uint32_t key, uint32_t owner,
 {
 	uint64_t va;
 
-	return check(tbl, key, owner, access, addr, len, true, &va);
+	return sv_key_check(tbl, key, owner, access, addr, len, true, &va);
 }
 
 /* ---- changing ---- */
@@ -228,7 +198,7 @@ bool sv_key_add(struct sv_key *key, uint32_t *value)
 	return true;
 }
 
-/* Writes never overlap reads unnoticed: see check(). */
+/* Writes never overlap reads unnoticed: see sv_key_check(). */
 void sv_key_publish(struct sv_key *key, const struct sv_grant *grant)
 {
 	struct sv_mr_ent *ent = &mr_tbl[key->index];

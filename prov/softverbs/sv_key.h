@@ -11,7 +11,20 @@
 #ifndef SV_KEY_H
 #define SV_KEY_H
 
-#include "sv_shm.h"
+#include "sv_int.h"
+
+/* One published region or window. Valid while seq is even and key is not 0. */
+struct sv_mr_ent {
+	_Alignas(CACHELINE) atomic_uint seq;
+	atomic_uint key;
+	atomic_uint owner; /* of a protection domain or, SV_OWNER_QP, a QP */
+	atomic_uint access; /* enum ibv_access_flags, SV_ACCESS_LOCAL */
+	_Atomic(uint64_t) iova;
+	_Atomic(uint64_t) len;
+	_Atomic(uint64_t) va;
+};
+
+static_assert(sizeof(struct sv_mr_ent) == CACHELINE, "one line per region");
 
 enum sv_key_kind {
 	SV_KEY_REGION,
@@ -66,6 +79,50 @@ void sv_key_del(struct sv_key *key);
 void sv_key_publish(struct sv_key *key, const struct sv_grant *grant);
 void sv_key_revoke(struct sv_key *key);
 struct sv_key *sv_key_find(uint32_t value);
+
+/* Memory registered on demand: whether it cannot be had. */
+bool sv_key_faults(const struct sv_mr_ent *tbl, uint64_t va, uint64_t len,
+		   uint32_t access) __cold;
+
+/*
+ * What sv_mr_check() and sv_mr_check_va() do, for where each message does it.
+ * The entry is read as a seqlock; the acquire loads keep the second look at seq
+ * behind the fields, and pair with sv_key_publish().
+ */
+static __hot_inline bool sv_key_check(const struct sv_mr_ent *tbl, uint32_t key,
+				      uint32_t owner, uint32_t access,
+				      uint64_t addr, uint64_t len, bool by_va,
+				      uint64_t *va)
+{
+	const struct sv_mr_ent *ent = &tbl[sv_key_index(key)];
+	uint32_t seq = atomic_load_explicit(&ent->seq, memory_order_acquire);
+	uint64_t base, size, mem;
+	uint32_t granted;
+
+	if (unlikely(!key || seq & 1 ||
+		     atomic_load_explicit(&ent->key, memory_order_acquire) !=
+			     key ||
+		     atomic_load_explicit(&ent->owner, memory_order_acquire) !=
+			     owner))
+		return false;
+	granted = atomic_load_explicit(&ent->access, memory_order_acquire);
+	base = atomic_load_explicit(&ent->iova, memory_order_acquire);
+	mem = atomic_load_explicit(&ent->va, memory_order_acquire);
+	size = atomic_load_explicit(&ent->len, memory_order_acquire);
+	if (unlikely(atomic_load_explicit(&ent->seq, memory_order_relaxed) !=
+			     seq ||
+		     (granted & access) != access))
+		return false;
+	if (by_va)
+		base = mem;
+	if (unlikely(addr < base || addr - base > size ||
+		     len > size - (addr - base)))
+		return false;
+	*va = mem + (addr - base);
+	if (unlikely(granted & IBV_ACCESS_ON_DEMAND))
+		return !sv_key_faults(tbl, *va, len, access);
+	return true;
+}
 
 /* sv_mr.c: 0, or a positive errno if not all of this memory is there and can be
  * used so. It is faulted in. */

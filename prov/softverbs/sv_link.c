@@ -104,13 +104,6 @@ void sv_link_kick(struct sv_link *link)
 	link->ops->kick(link);
 }
 
-bool sv_link_receives(const struct sv_link *link)
-{
-	enum ibv_qp_state state = link->qp->attr.qp_state;
-
-	return state >= IBV_QPS_RTR && state < IBV_QPS_ERR;
-}
-
 /* ---- the peer's requests ---- */
 
 char *sv_link_target(const struct sv_link *link, uint32_t access, uint32_t rkey,

@@ -6,6 +6,7 @@
 #define SV_LINK_H
 
 #include "sv_int.h"
+#include "sv_wr.h"
 
 /*
  * What a transport gives the QP layer. pending(), close(), quiesce()
@@ -55,13 +56,17 @@ struct sv_link {
 	uint64_t gone_due_ns; /* when sends to a peer that left fail; 0: no */
 };
 
-/*
- * sv_link.c. The table of links that stand; receives: whether the QP's state is
- * one in which it takes messages (caller holds qp->lock).
- */
+/* sv_link.c. The table of links that stand. */
 void sv_link_add(struct sv_link *link);
 void sv_link_del(struct sv_link *link);
-bool sv_link_receives(const struct sv_link *link);
+
+/* Whether the QP's state is one in which it takes messages. qp->lock. */
+static inline bool sv_link_receives(const struct sv_link *link)
+{
+	enum ibv_qp_state state = link->qp->attr.qp_state;
+
+	return state >= IBV_QPS_RTR && state < IBV_QPS_ERR;
+}
 
 /* A CQ of the QP is in error. */
 static inline bool sv_link_overrun(const struct sv_link *link)

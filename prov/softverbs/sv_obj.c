@@ -31,6 +31,7 @@ struct ibv_pd *sv_alloc_pd(struct ibv_context *context)
 		return NULL;
 	}
 	pd->id = atomic_fetch_add(&next_id, 1) & ~SV_OWNER_QP;
+	pd->keys = sv_mr_table();
 	pd->pd.context = context;
 	pd->pd.handle = pd->id;
 	atomic_fetch_add(&sv_ctx(context)->users, 1);

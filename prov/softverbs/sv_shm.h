@@ -124,19 +124,6 @@ struct sv_seg {
 /* A key is never this: see sv_key_add(). */
 #define SV_BUSY_PULL UINT32_MAX
 
-/* One published region or window. Valid while seq is even and key is not 0. */
-struct sv_mr_ent {
-	_Alignas(CACHELINE) atomic_uint seq;
-	atomic_uint key;
-	atomic_uint owner; /* of a protection domain or, SV_OWNER_QP, a QP */
-	atomic_uint access; /* enum ibv_access_flags, SV_ACCESS_LOCAL */
-	_Atomic(uint64_t) iova;
-	_Atomic(uint64_t) len;
-	_Atomic(uint64_t) va;
-};
-
-static_assert(sizeof(struct sv_mr_ent) == CACHELINE, "one line per region");
-
 /* A peer process's table, mapped once however many links lead there. */
 struct sv_peer_tbl {
 	struct list node;

@@ -15,7 +15,7 @@ __cold int sv_op_refuse(const struct sv_qp *qp, enum ibv_wr_opcode opcode)
 }
 
 /* Copies the payload (inline) or the SGEs behind the WR. Positive errno. */
-static int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
+static __hot_inline int swr_fill(struct sv_qp *qp, struct sv_swr *swr,
 		    const struct ibv_send_wr *wr)
 {
 	const struct ibv_sge *sge = wr->sg_list;
@@ -84,7 +84,7 @@ static __cold int swr_rare(struct sv_qp *qp, struct sv_swr *swr,
 }
 
 /* Writes one WR into the queue. Positive errno. Caller holds qp->lock. */
-static int sq_add(struct sv_qp *qp, uint32_t index,
+static __hot_inline int sq_add(struct sv_qp *qp, uint32_t index,
 		  const struct ibv_send_wr *wr, enum ibv_mw_type window)
 {
 	struct sv_swr *swr = sv_sq_slot(qp, index);

@@ -11,7 +11,7 @@
 #ifndef SV_SQ_H
 #define SV_SQ_H
 
-#include "sv_int.h"
+#include "sv_wr.h"
 
 #include <errno.h>
 #include <string.h>
@@ -82,7 +82,7 @@ static inline int sv_swr_add_inline(const struct sv_qp *qp,
 {
 	if (unlikely(len > qp->cap.max_inline_data - swr->len))
 		return EINVAL;
-	memcpy((char *)swr->sge + swr->len, data, len);
+	sv_copy_short((char *)swr->sge + swr->len, data, len);
 	swr->len += len;
 	return 0;
 }

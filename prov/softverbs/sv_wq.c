@@ -6,6 +6,7 @@
  * A WR that is wrong in a way that hardware notices when it executes it (keys,
  * bounds) is accepted when it is posted and completes in error, in its turn.
  */
+#include "sv_wr.h"
 #include "sv_link.h"
 #include "sv_fault.h"
 
@@ -44,35 +45,28 @@ void sv_wq_reset(struct sv_wq *wq)
 	atomic_store(&wq->free, 0);
 }
 
-struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index)
-{
-	return (void *)(qp->sq.slots +
-			(size_t)(index & qp->sq.mask) * qp->sq.stride);
-}
-
 struct sv_operands *sv_sq_operands(struct sv_qp *qp, struct sv_swr *swr)
 {
 	return (void *)&swr->sge[qp->sq.max_sge];
 }
 
-struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index)
+/* ---- SGEs ---- */
+
+void sv_copy_any(void *to, const void *from, size_t len)
 {
-	return (void *)(qp->rq.slots +
-			(size_t)(index & qp->rq.mask) * qp->rq.stride);
+	memcpy(to, from, len);
 }
 
-/* ---- SGEs ---- */
 
 /* The SGEs are in order; from now on they say where in memory. */
 static __cold bool sges_to_va(const struct sv_pd *pd, struct ibv_sge *sge,
 			      int cnt, uint32_t access)
 {
-	const struct sv_mr_ent *tbl = sv_mr_table();
 	int i;
 
 	for (i = 0; i < cnt; i++)
 		if (sge[i].length &&
-		    !sv_mr_check(tbl, sge[i].lkey, pd->id, access, sge[i].addr,
+		    !sv_mr_check(pd->keys, sge[i].lkey, pd->id, access, sge[i].addr,
 				 sge[i].length, &sge[i].addr))
 			return false;
 	return true;
@@ -85,17 +79,15 @@ static __cold bool sges_at_va(const struct sv_pd *pd, const struct ibv_sge *sge,
 
 	for (i = 0; i < cnt; i++)
 		if (sge[i].length &&
-		    !sv_mr_check_va(sv_mr_table(), sge[i].lkey, pd->id, access,
+		    !sv_mr_check_va(pd->keys, sge[i].lkey, pd->id, access,
 				    sge[i].addr, sge[i].length))
 			return false;
 	return true;
 }
 
-/* by_va belongs to the WR. Almost always memory is addressed as it lies. */
-static inline bool sges_ok(const struct sv_pd *pd, struct ibv_sge *sge, int cnt,
-			   uint32_t access, bool *by_va)
+bool sv_sges_ok_hard(const struct sv_pd *pd, struct ibv_sge *sge, int cnt,
+		     uint32_t access, bool *by_va)
 {
-	const struct sv_mr_ent *tbl = sv_mr_table();
 	bool moved = false;
 	uint64_t va;
 	int i;
@@ -105,8 +97,8 @@ static inline bool sges_ok(const struct sv_pd *pd, struct ibv_sge *sge, int cnt,
 	for (i = 0; i < cnt; i++) {
 		if (!sge[i].length)
 			continue;
-		if (!sv_mr_check(tbl, sge[i].lkey, pd->id, access, sge[i].addr,
-				 sge[i].length, &va))
+		if (!sv_mr_check(pd->keys, sge[i].lkey, pd->id, access,
+				 sge[i].addr, sge[i].length, &va))
 			return false;
 		moved |= va != sge[i].addr;
 	}
@@ -114,25 +106,6 @@ static inline bool sges_ok(const struct sv_pd *pd, struct ibv_sge *sge, int cnt,
 		return true;
 	*by_va = true;
 	return sges_to_va(pd, sge, cnt, access);
-}
-
-bool sv_swr_readable(struct sv_qp *qp, struct sv_swr *swr)
-{
-	return swr->flags & IBV_SEND_INLINE ||
-	       sges_ok(qp->pd, swr->sge, swr->num_sge, SV_ACCESS_LOCAL,
-		       &swr->by_va);
-}
-
-bool sv_swr_writable(struct sv_qp *qp, struct sv_swr *swr)
-{
-	return sges_ok(qp->pd, swr->sge, swr->num_sge,
-		       SV_ACCESS_LOCAL | qp->sink_access, &swr->by_va);
-}
-
-bool sv_rwr_writable(struct sv_qp *qp, struct sv_rwr *rwr)
-{
-	return sges_ok(qp->rq_pd, rwr->sge, rwr->num_sge,
-		       SV_ACCESS_LOCAL | IBV_ACCESS_LOCAL_WRITE, &rwr->by_va);
 }
 
 /* Copies len bytes of the WR's payload from offset on. */
@@ -274,14 +247,11 @@ void sv_sq_complete(struct sv_qp *qp, enum ibv_wc_status status)
 }
 
 /*
- * The oldest receive, or NULL: then the next sv_post_recv() makes progress.
  * The poster writes rq.posted and then reads rq_starved, we the other way
- * round, both seq_cst: one of the two sees the other. Caller holds qp->lock.
+ * round, both seq_cst: one of the two sees the other.
  */
-struct sv_rwr *sv_rq_peek(struct sv_qp *qp)
+struct sv_rwr *sv_rq_peek_hard(struct sv_qp *qp)
 {
-	if (likely(sv_wq_posted(&qp->rq) != qp->rq.done))
-		return sv_rq_slot(qp, qp->rq.done);
 	if (qp->srq)
 		return sv_srq_take(qp);
 	atomic_store(&qp->rq_starved, true);
@@ -319,25 +289,29 @@ void sv_flush(struct sv_qp *qp)
 /* ---- posting receives ---- */
 
 /* Positive errno. Caller holds the lock for posting. */
-static inline int rq_add(struct sv_wq *wq, const struct ibv_recv_wr *wr)
+static __hot_inline int rq_add(struct sv_wq *wq, const struct ibv_recv_wr *wr)
 {
-	uint32_t posted = sv_wq_posted(wq);
+	const uint32_t posted = atomic_load_explicit(&wq->posted,
+						     memory_order_relaxed);
 	struct sv_rwr *rwr = (void *)(wq->slots + (size_t)(posted & wq->mask) *
 							  wq->stride);
+	const uint32_t cnt = wr->num_sge;
+	const struct ibv_sge *sge = wr->sg_list;
 	uint64_t len = 0;
-	int i;
+	uint32_t i;
 
-	if (unlikely(wr->num_sge < 0 || (uint32_t)wr->num_sge > wq->max_sge))
+	/* Less than none, too, is too many. */
+	if (unlikely(cnt > wq->max_sge))
 		return EINVAL;
 	if (unlikely(!sv_wq_has_room(wq, posted)))
 		return ENOMEM;
-	for (i = 0; i < wr->num_sge; i++) {
-		rwr->sge[i] = wr->sg_list[i];
-		len += wr->sg_list[i].length;
-	}
 	rwr->wr_id = wr->wr_id;
-	rwr->num_sge = wr->num_sge;
+	rwr->num_sge = cnt;
 	rwr->by_va = false;
+	for (i = 0; i < cnt; i++) {
+		len += sge[i].length;
+		rwr->sge[i] = sge[i];
+	}
 	rwr->len = len > UINT32_MAX ? UINT32_MAX : len;
 	atomic_store_explicit(&wq->posted, posted + 1, memory_order_release);
 	return 0;
@@ -378,7 +352,7 @@ int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 	}
 	/*
 	 * A peer that writes ahead of its sends looks at this. The store is
-	 * also the fence that sv_rq_peek() counts on.
+	 * also the fence that sv_rq_peek_hard() counts on.
 	 */
 	atomic_store(qp->rq_pub, sv_wq_posted(&qp->rq));
 	kick = qp->rq_state == SV_RQ_ERROR ||

@@ -65,8 +65,8 @@ struct sv_swr {
 	uint8_t state; /* enum sv_wr_state */
 	uint8_t status; /* enum ibv_wc_status, valid when DONE */
 	uint8_t mode; /* enum sv_tx_mode; the link's own */
-	uint8_t consumes_recv;
 	bool by_va; /* the SGEs say where in memory, no longer iova */
+	bool consumes_recv;
 	struct ibv_sge sge[];
 };
 
@@ -147,10 +147,7 @@ int sv_wq_init(struct sv_wq *wq, struct sv_pd *pd, uint32_t max_wr,
 	       uint32_t max_sge, size_t stride) __must_check;
 void sv_wq_fini(struct sv_wq *wq);
 void sv_wq_reset(struct sv_wq *wq);
-struct sv_swr *sv_sq_slot(struct sv_qp *qp, uint32_t index);
 struct sv_operands *sv_sq_operands(struct sv_qp *qp, struct sv_swr *swr);
-struct sv_rwr *sv_rq_slot(struct sv_qp *qp, uint32_t index);
-struct sv_rwr *sv_rq_peek(struct sv_qp *qp);
 int sv_wq_add_recv(struct sv_wq *wq, const struct ibv_recv_wr *wr);
 void sv_rq_kick(struct sv_qp *qp);
 bool sv_sq_runs(struct sv_qp *qp);
@@ -158,14 +155,6 @@ bool sv_sq_drained(struct sv_qp *qp); /* nothing is on its way */
 void sv_sq_complete(struct sv_qp *qp, enum ibv_wc_status status);
 void sv_rq_complete(struct sv_qp *qp, struct sv_cqe *cqe, bool solicited);
 void sv_flush(struct sv_qp *qp);
-/*
- * Whether the memory that a WR names is there, with the right to it. To be asked
- * before each copy, in the same hold of qp->lock, also when a WR is resumed.
- * Afterwards the SGEs say where in memory.
- */
-bool sv_swr_readable(struct sv_qp *qp, struct sv_swr *swr);
-bool sv_swr_writable(struct sv_qp *qp, struct sv_swr *swr);
-bool sv_rwr_writable(struct sv_qp *qp, struct sv_rwr *rwr);
 void sv_swr_gather(const struct sv_swr *swr, uint32_t offset, void *to,
 		   uint32_t len);
 void sv_sges_scatter(const struct ibv_sge *sge, uint32_t offset,

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Queueing a completion, inline, for where each message does it: begin, fill
+ * in, end. Everybody else has sv_cq_push().
+ */
+#ifndef SV_CQ_H
+#define SV_CQ_H
+
+#include "sv_int.h"
+
+/* sv_cq.c. Caller holds cq->lock. */
+void sv_cq_time(struct sv_cq *cq, uint32_t index) __cold;
+void sv_cq_raise(struct sv_cq *cq, const struct sv_cqe *cqe,
+		 bool solicited) __cold;
+
+/*
+ * Where the next completion goes; every field of it is to be written, and
+ * sv_cq_end() called, which gives back cq->lock. NULL: there is no room, the CQ
+ * is in error, and that was all. Caller holds qp->lock, or has no QP.
+ */
+static __hot_inline struct sv_cqe *sv_cq_begin(struct sv_cq *cq,
+					       const struct sv_qp *qp)
+{
+	uint32_t prod;
+
+	sv_lock_take(&cq->lock);
+	prod = atomic_load_explicit(&cq->prod, memory_order_relaxed);
+	if (likely(prod - atomic_load_explicit(&cq->cons,
+					       memory_order_relaxed) <=
+		   cq->mask))
+		return &cq->ring[prod & cq->mask];
+	sv_lock_drop(&cq->lock);
+	sv_cq_fail(cq, qp);
+	return NULL;
+}
+
+static __hot_inline void sv_cq_end(struct sv_cq *cq, const struct sv_cqe *cqe,
+				   bool solicited)
+{
+	uint32_t prod = atomic_load_explicit(&cq->prod, memory_order_relaxed);
+
+	if (unlikely(cq->times))
+		sv_cq_time(cq, prod & cq->mask);
+	/* Pairs with the unlocked look of whoever polls. */
+	atomic_store_explicit(&cq->prod, prod + 1, memory_order_release);
+	if (unlikely(atomic_load_explicit(&cq->arm, memory_order_relaxed) !=
+		     SV_ARM_NONE))
+		sv_cq_raise(cq, cqe, solicited);
+	sv_lock_drop(&cq->lock);
+}
+
+#endif
