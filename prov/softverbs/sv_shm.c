@@ -4,7 +4,7 @@
  * the peer's death; sv_shm_down.c takes it down. The operations that the QP
  * layer calls are at the end.
  */
-#include "sv_shm.h"
+#include "sv_shm_tx.h"
 #include "sv_engine.h"
 
 #include <errno.h>
@@ -30,16 +30,6 @@ bool sv_shm_peer_open(struct sv_shm *shm)
 	return atomic_load(&shm->peer->state) == SV_SEG_OPEN;
 }
 
-static bool peer_gone(struct sv_shm *shm)
-{
-	return atomic_load(&shm->peer->state) >= SV_SEG_ERROR;
-}
-
-bool sv_shm_receives(struct sv_shm *shm)
-{
-	return !shm->rx_stop && sv_link_receives(&shm->link);
-}
-
 void sv_shm_protocol_error(struct sv_shm *shm)
 {
 	sv_log("qp %06x: peer broke the ring's rules", shm->link.qp->qp.qp_num);
@@ -50,7 +40,7 @@ void sv_shm_protocol_error(struct sv_shm *shm)
 /* Caller holds qp->lock. */
 static void check_peer(struct sv_shm *shm)
 {
-	if (unlikely(peer_gone(shm)))
+	if (unlikely(sv_shm_peer_gone(shm)))
 		sv_link_gone(&shm->link);
 }
 
@@ -58,7 +48,7 @@ static void check_peer(struct sv_shm *shm)
  * Whether the rings hold something for us. Relaxed looks: what is missed now
  * is seen in the next poll, or was followed by a doorbell.
  */
-static bool ring_work(const struct sv_shm *shm)
+static __hot_inline bool ring_work(const struct sv_shm *shm)
 {
 	uint32_t next = atomic_load_explicit(&shm->rx_next,
 					     memory_order_relaxed);
@@ -72,9 +62,7 @@ static bool ring_work(const struct sv_shm *shm)
 		__builtin_prefetch((const char *)slot + CACHELINE);
 		return true;
 	}
-	return atomic_load_explicit(&shm->peer->head, memory_order_relaxed) !=
-		       atomic_load_explicit(&shm->tx_acked,
-					    memory_order_relaxed) &&
+	return sv_shm_head_moved(shm) &&
 	       atomic_load_explicit(&shm->tx_on, memory_order_relaxed);
 }
 
@@ -319,7 +307,7 @@ static bool shm_pending(struct sv_link *link)
  * is being polled, and answers, need not wait for its acknowledgement too: the
  * answer's ring serves for both, or that of the next poll, or the lease's end.
  */
-static void ring_if_due(struct sv_shm *shm, bool may_defer)
+static __hot_inline void ring_if_due(struct sv_shm *shm, bool may_defer)
 {
 	if (!shm->tx_rung && !shm->ack_rung)
 		return;
@@ -343,7 +331,9 @@ static void shm_progress(struct sv_link *link)
 	sv_shm_drain(shm);
 	if (unlikely(shm->rd_cnt))
 		sv_shm_resp_take(shm);
-	sv_shm_acks(shm);
+	/* Without a WR in the queue there is nobody whom a nak could concern. */
+	if (sv_shm_head_moved(shm) || qp->sq.done != sv_wq_posted(&qp->sq))
+		sv_shm_acks(shm);
 	if (unlikely(qp->sq.sent != sv_wq_posted(&qp->sq) ||
 		     shm->rd_serving ||
 		     atomic_load_explicit(&shm->link.attention,
@@ -422,7 +412,7 @@ static void shm_timeout(struct sv_link *link)
 {
 	struct sv_shm *shm = sv_shm(link);
 
-	sv_link_gone_timeout(link, peer_gone(shm));
+	sv_link_gone_timeout(link, sv_shm_peer_gone(shm));
 	if (shm->rnr_due_ns) {
 		sv_shm_drain(shm);
 		ring_if_due(shm, false);
@@ -461,6 +451,7 @@ static void shm_kick(struct sv_link *link)
 static const struct sv_link_ops shm_ops = {
 	.pending = shm_pending,
 	.progress = shm_progress,
+	.send = sv_shm_send,
 	.push = shm_push,
 	.acks = shm_acks,
 	.publish = shm_publish,

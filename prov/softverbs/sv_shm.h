@@ -215,16 +215,39 @@ bool sv_shm_direct(struct sv_shm *shm, struct sv_swr *swr, size_t *budget,
 enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 			   int from_cnt, struct sv_rwr *rwr, uint32_t total);
 
-/* sv_shm.c, sv_shm_tx.c, sv_shm_rx.c. Caller holds qp->lock. */
+/*
+ * sv_shm.c, sv_shm_ack.c, sv_shm_short.c, sv_shm_tx.c, sv_shm_rx.c. Caller
+ * holds qp->lock. ack_update: moves tx_acked to what the peer says; false if it
+ * talks nonsense. push: all that may go now, push_any the same without the short
+ * way. send: as in struct sv_link_ops.
+ */
 void sv_shm_push(struct sv_shm *shm);
+void sv_shm_push_any(struct sv_shm *shm);
+bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr);
 void sv_shm_acks(struct sv_shm *shm);
+bool sv_shm_ack_update(struct sv_shm *shm);
 void sv_shm_drain(struct sv_shm *shm);
-void sv_shm_ring(struct sv_shm *shm);
 void sv_shm_ring_hard(struct sv_shm *shm);
 void sv_shm_kick_self(struct sv_shm *shm);
 bool sv_shm_peer_open(struct sv_shm *shm);
-bool sv_shm_receives(struct sv_shm *shm);
 void sv_shm_protocol_error(struct sv_shm *shm);
+
+static inline bool sv_shm_peer_gone(const struct sv_shm *shm)
+{
+	return atomic_load(&shm->peer->state) >= SV_SEG_ERROR;
+}
+
+static inline bool sv_shm_receives(const struct sv_shm *shm)
+{
+	return !shm->rx_stop && sv_link_receives(&shm->link);
+}
+
+/* Whether the peer has taken slots since the last look. */
+static inline bool sv_shm_head_moved(const struct sv_shm *shm)
+{
+	return atomic_load_explicit(&shm->peer->head, memory_order_relaxed) !=
+	       atomic_load_explicit(&shm->tx_acked, memory_order_relaxed);
+}
 
 /*
  * sv_shm_resp.c: the ring of answers. put: as many of len bytes as fit, or -1

@@ -101,25 +101,36 @@ static __cold enum rx rx_nonsense(struct sv_shm *shm)
 
 /* ---- receiving ---- */
 
+/* The oldest receive, rwr, has what it waited for. */
+static __hot_inline void complete(struct sv_shm *shm, const struct sv_rwr *rwr,
+				  uint8_t flags, uint32_t imm,
+				  enum ibv_wc_opcode opcode, uint32_t len)
+{
+	struct sv_qp *qp = shm->link.qp;
+	struct sv_cqe *cqe = sv_rq_complete_ok(qp, rwr);
+
+	if (unlikely(!cqe))
+		return;
+	cqe->wc.opcode = opcode;
+	cqe->wc.byte_len = len;
+	cqe->wc.src_qp = shm->link.peer_qpn;
+	cqe->wc.wc_flags = 0;
+	cqe->wc.imm_data = 0;
+	if (flags & (SV_SLOT_IMM | SV_SLOT_INV)) {
+		cqe->wc.wc_flags = flags & SV_SLOT_IMM ? IBV_WC_WITH_IMM :
+							 IBV_WC_WITH_INV;
+		cqe->wc.imm_data = imm;
+	}
+	sv_cq_end(qp->rcq, cqe, flags & SV_SLOT_SOLICITED);
+}
+
 static void rx_complete(struct sv_shm *shm, const struct hdr *h,
 			enum ibv_wc_opcode opcode, uint32_t len)
 {
-	struct sv_cqe cqe = {
-		.wc = {
-			.opcode = opcode,
-			.byte_len = len,
-			.src_qp = shm->link.peer_qpn,
-		},
-	};
+	struct sv_qp *qp = shm->link.qp;
 
-	if (h->flags & SV_SLOT_IMM) {
-		cqe.wc.wc_flags = IBV_WC_WITH_IMM;
-		cqe.wc.imm_data = h->imm;
-	} else if (unlikely(h->flags & SV_SLOT_INV)) {
-		cqe.wc.wc_flags = IBV_WC_WITH_INV;
-		cqe.wc.invalidated_rkey = h->imm;
-	}
-	sv_rq_complete(shm->link.qp, &cqe, h->flags & SV_SLOT_SOLICITED);
+	complete(shm, sv_rq_slot(qp, qp->rq.done), h->flags, h->imm, opcode,
+		 len);
 }
 
 /* A whole message is in place; its sender may want a key invalidated. */
@@ -333,6 +344,12 @@ static __cold void rx_rnr(struct sv_shm *shm, uint32_t next)
 
 /* ---- the ring ---- */
 
+/* What was read is not read again: the peer could change it. */
+static inline void read_once(void)
+{
+	__asm__ volatile("" ::: "memory");
+}
+
 /* Copies the header; says where the payload is, if it is where it may be. */
 static bool hdr_read(struct sv_shm *shm, const struct sv_slot *slot,
 		     struct hdr *h)
@@ -347,8 +364,7 @@ static bool hdr_read(struct sv_shm *shm, const struct sv_slot *slot,
 	h->pos = slot->pos;
 	h->total = slot->total;
 	h->raddr = slot->raddr;
-	/* What was read is not read again: the peer could change it. */
-	__asm__ volatile("" ::: "memory");
+	read_once();
 	if (h->op == SV_OP_READ)
 		return true;
 	if (!(h->flags & SV_SLOT_RING)) {
@@ -360,15 +376,15 @@ static bool hdr_read(struct sv_shm *shm, const struct sv_slot *slot,
 	return h->len <= SV_EAGER_MAX && off + h->len <= SV_DATA_SIZE;
 }
 
-static enum rx rx_one(struct sv_shm *shm, const struct sv_slot *slot)
+static __noinline enum rx rx_any(struct sv_shm *shm, const struct sv_slot *slot)
 {
 	struct hdr h;
 
 	if (unlikely(!hdr_read(shm, slot, &h)))
 		return rx_nonsense(shm);
-	if (likely(h.op == SV_OP_SEND))
-		return rx_send(shm, &h);
 	switch (h.op) {
+	case SV_OP_SEND:
+		return rx_send(shm, &h);
 	case SV_OP_PULL:
 		return rx_pull(shm, &h);
 	case SV_OP_WRITE:
@@ -385,33 +401,70 @@ static enum rx rx_one(struct sv_shm *shm, const struct sv_slot *slot)
 	}
 }
 
+/*
+ * Almost every message: a SEND, whole, with its data in the slot, for a receive
+ * of one SGE. False: it is none of these, or something is wrong. Then nothing
+ * has been done, and rx_any() looks for itself.
+ */
+static __hot_inline bool rx_short(struct sv_shm *shm,
+				  const struct sv_slot *slot)
+{
+	const uint8_t must = SV_SLOT_FIRST | SV_SLOT_LAST;
+	struct sv_qp *qp = shm->link.qp;
+	const uint8_t op = slot->op, flags = slot->flags;
+	const uint32_t len = slot->len, total = slot->total, imm = slot->imm;
+	struct sv_rwr *rwr;
+
+	read_once();
+	if (unlikely(op != SV_OP_SEND || shm->rx_partial ||
+		     (flags & (must | SV_SLOT_RING | SV_SLOT_INV)) != must ||
+		     len != total || len > SV_SLOT_DATA ||
+		     sv_wq_posted(&qp->rq) == qp->rq.done))
+		return false;
+	rwr = sv_rq_slot(qp, qp->rq.done);
+	if (unlikely(rwr->num_sge != 1 || len > rwr->len ||
+		     !sv_rwr_writable(qp, rwr)))
+		return false;
+	sv_copy_short((void *)(uintptr_t)rwr->sge[0].addr, slot->data, len);
+	complete(shm, rwr, flags, imm, IBV_WC_RECV, len);
+	return true;
+}
+
+/* The slot is filled; next is its number. */
+static __hot_inline enum rx rx_one(struct sv_shm *shm,
+				   const struct sv_slot *slot, uint32_t next)
+{
+	enum rx rx;
+
+	/* An answer does not overtake the completion of its question. */
+	if (sv_shm_head_moved(shm)) {
+		sv_shm_acks(shm);
+		if (unlikely(!sv_shm_receives(shm)))
+			return RX_STOP;
+	}
+	if (likely(rx_short(shm, slot)))
+		return RX_NEXT;
+	rx = rx_any(shm, slot);
+	if (rx == RX_RNR)
+		rx_rnr(shm, next);
+	return rx;
+}
+
 void sv_shm_drain(struct sv_shm *shm)
 {
 	uint32_t next = atomic_load_explicit(&shm->rx_next,
 					     memory_order_relaxed);
 	struct sv_slot *slot;
-	enum rx rx = RX_NEXT;
 	int i;
 
 	for (i = 0; i < SV_RX_BATCH && sv_shm_receives(shm); i++) {
 		slot = &shm->own->slots[next % SV_SLOT_CNT];
-		/* Pairs with tx_publish(). */
+		/* Pairs with sv_tx_publish(). */
 		if (atomic_load_explicit(&slot->seq, memory_order_acquire) !=
 		    next / SV_SLOT_CNT + 1)
 			break;
-		/* An answer does not overtake the completion of its question. */
-		if (atomic_load_explicit(&shm->peer->head,
-					 memory_order_relaxed) !=
-		    atomic_load_explicit(&shm->tx_acked, memory_order_relaxed))
-			sv_shm_acks(shm);
-		if (unlikely(!sv_shm_receives(shm)))
+		if (unlikely(rx_one(shm, slot, next) != RX_NEXT))
 			break;
-		rx = rx_one(shm, slot);
-		if (unlikely(rx != RX_NEXT)) {
-			if (rx == RX_RNR)
-				rx_rnr(shm, next);
-			break;
-		}
 		next++;
 		atomic_store_explicit(&shm->rx_next, next,
 				      memory_order_relaxed);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The sending side of a shared-memory link: from the send queue into the
- * peer's ring, or straight into the peer's memory, and back the
- * acknowledgements. All under qp->lock.
+ * peer's ring, or straight into the peer's memory. All under qp->lock. What
+ * almost every message takes of it is in sv_shm_short.c, which comes here with
+ * the rest; acknowledgements are in sv_shm_ack.c.
  *
  *	SEND		slot, data ring, or a PULL descriptor when long
  *	WRITE, READ	copied here and now if we may touch the peer's memory
@@ -15,7 +16,7 @@
  * are posted for all of them; a READ never does, it must see what they wrote,
  * and no WRITE passes an atomic.
  */
-#include "sv_shm.h"
+#include "sv_shm_tx.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,20 +29,6 @@ enum push {
 };
 
 /* ---- doorbell ---- */
-
-/*
- * The slot's seq, or head, was written before; the peer sets wake and then
- * looks at them. With the fence between, one of the two notices.
- */
-void sv_shm_ring(struct sv_shm *shm)
-{
-	sv_fence();
-	if (likely(!atomic_load_explicit(&shm->peer->wake,
-					 memory_order_relaxed)))
-		return;
-	if (atomic_exchange(&shm->peer->wake, 0))
-		sv_shm_ring_hard(shm);
-}
 
 void sv_shm_ring_hard(struct sv_shm *shm)
 {
@@ -70,14 +57,6 @@ static void want_bell(struct sv_shm *shm)
 
 /* ---- ring space ---- */
 
-static bool tx_full(const struct sv_shm *shm)
-{
-	return shm->tx_next -
-		       atomic_load_explicit(&shm->tx_acked,
-					    memory_order_relaxed) ==
-	       SV_SLOT_CNT;
-}
-
 /* Contiguous space in the data ring; returns its position, or false. */
 static bool data_get(struct sv_shm *shm, uint32_t len, uint32_t *pos)
 {
@@ -94,15 +73,15 @@ static bool data_get(struct sv_shm *shm, uint32_t len, uint32_t *pos)
 
 /*
  * Room for a slot, and for len bytes of data ring at msg->pos if len is not 0.
- * The message is put together in msg, out of the peer's sight: tx_publish().
+ * The message is put together in msg, out of the peer's sight: tx_msg().
  */
 static bool tx_room(struct sv_shm *shm, struct sv_slot *msg, uint32_t len)
 {
 	uint32_t pos = shm->data_next;
 
-	if (unlikely(tx_full(shm) || (len && !data_get(shm, len, &pos)))) {
+	if (unlikely(sv_tx_full(shm) || (len && !data_get(shm, len, &pos)))) {
 		sv_shm_acks(shm);
-		if (!sv_sq_runs(shm->link.qp) || tx_full(shm) ||
+		if (!sv_sq_runs(shm->link.qp) || sv_tx_full(shm) ||
 		    (len && !data_get(shm, len, &pos)))
 			return false;
 	}
@@ -118,119 +97,16 @@ static char *tx_data(struct sv_shm *shm, uint32_t pos)
 	return shm->peer->data + (pos & (SV_DATA_SIZE - 1));
 }
 
-/*
- * Copies msg with len bytes of msg->data into the ring. The peer looks at the
- * first line all the time, and each look takes it from us: it is written last,
- * and in one go. The seq pairs with the acquire in sv_shm_drain().
- */
-static void tx_publish(struct sv_shm *shm, const struct sv_slot *msg,
-		       uint32_t len)
+/* The message put together in msg, with len bytes of msg->data. */
+static void tx_msg(struct sv_shm *shm, const struct sv_slot *msg, uint32_t len)
 {
-	const size_t first = CACHELINE - offsetof(struct sv_slot, data);
-	uint32_t next = shm->tx_next++;
-	struct sv_slot *slot = &shm->peer->slots[next % SV_SLOT_CNT];
+	struct sv_slot *slot = sv_tx_slot(shm, shm->tx_next);
 
-	if (len > first)
-		memcpy(slot->data + first, msg->data + first, len - first);
-	memcpy(slot->data, msg->data, len < first ? len : first);
+	sv_tx_data(slot, msg->data, len);
 	memcpy(&slot->op, &msg->op,
 	       offsetof(struct sv_slot, data) - offsetof(struct sv_slot, op));
-	atomic_store_explicit(&slot->seq, next / SV_SLOT_CNT + 1,
-			      memory_order_release);
-	shm->data_end[next % SV_SLOT_CNT] = shm->data_next;
+	sv_tx_publish(shm, slot);
 	shm->tx_rung = true;
-	/* The next one's second line is still with the peer: get it early. */
-	slot = &shm->peer->slots[(next + 1) % SV_SLOT_CNT];
-	__builtin_prefetch((char *)slot + CACHELINE, 1);
-}
-
-/* ---- acknowledgements ---- */
-
-static __cold void tx_fail(struct sv_shm *shm, enum ibv_wc_status status)
-{
-	struct sv_qp *qp = shm->link.qp;
-
-	sv_log("qp %06x: send fails: %s", qp->qp.qp_num,
-	       sv_wc_status_str(status));
-	if (shm->cma_ok && (status == IBV_WC_REM_ACCESS_ERR ||
-			     status == IBV_WC_REM_INV_REQ_ERR)) {
-		/* Its CPU took no part, so it must be told what happened. */
-		atomic_store(&shm->peer->fault,
-			     status == IBV_WC_REM_ACCESS_ERR ?
-				     IBV_EVENT_QP_ACCESS_ERR :
-				     IBV_EVENT_QP_REQ_ERR);
-		sv_shm_ring_hard(shm);
-	}
-	sv_sq_complete(qp, status);
-	sv_qp_error(qp, -1);
-}
-
-/* Moves tx_acked to what the peer says; false if it talks nonsense. */
-static bool ack_update(struct sv_shm *shm)
-{
-	uint32_t head = atomic_load_explicit(&shm->peer->head,
-					     memory_order_acquire);
-	uint32_t acked = atomic_load_explicit(&shm->tx_acked,
-					      memory_order_relaxed);
-
-	if (head == acked)
-		return true;
-	if (head - acked > shm->tx_next - acked)
-		return false;
-	shm->data_acked = shm->data_end[(head - 1) % SV_SLOT_CNT];
-	atomic_store_explicit(&shm->tx_acked, head, memory_order_relaxed);
-	return true;
-}
-
-/* Whether the oldest WR that was sent is finished. */
-static bool tx_finished(struct sv_shm *shm, const struct sv_swr *swr)
-{
-	if (swr->state == SV_WR_DONE)
-		return true;
-	if (shm->rd_cnt && shm->rd_wr == shm->link.qp->sq.done)
-		return false;
-	return (int32_t)(atomic_load_explicit(&shm->tx_acked,
-					      memory_order_relaxed) -
-			 swr->ring_end) >= 0;
-}
-
-static bool nak_known(uint32_t status)
-{
-	return status == IBV_WC_LOC_PROT_ERR ||
-	       status == IBV_WC_REM_INV_REQ_ERR ||
-	       status == IBV_WC_REM_ACCESS_ERR ||
-	       status == IBV_WC_REM_OP_ERR ||
-	       status == IBV_WC_RNR_RETRY_EXC_ERR;
-}
-
-void sv_shm_acks(struct sv_shm *shm)
-{
-	struct sv_qp *qp = shm->link.qp;
-	struct sv_swr *swr;
-	uint32_t nak;
-
-	/* Before head: whatever precedes the refused slot is in head then. */
-	nak = atomic_load_explicit(&shm->peer->nak, memory_order_acquire);
-	if (unlikely(!ack_update(shm))) {
-		sv_shm_protocol_error(shm);
-		return;
-	}
-	while (qp->sq.done != qp->sq.sent) {
-		swr = sv_sq_slot(qp, qp->sq.done);
-		if (!tx_finished(shm, swr))
-			break;
-		if (unlikely(swr->state == SV_WR_DONE &&
-			     swr->status != IBV_WC_SUCCESS)) {
-			tx_fail(shm, swr->status);
-			return;
-		}
-		sv_sq_complete(qp, IBV_WC_SUCCESS);
-		if (unlikely(qp->attr.qp_state == IBV_QPS_SQD) &&
-		    sv_sq_drained(qp))
-			sv_qp_drained(qp);
-	}
-	if (unlikely(nak) && qp->sq.done != sv_wq_posted(&qp->sq))
-		tx_fail(shm, nak_known(nak) ? nak : IBV_WC_REM_OP_ERR);
 }
 
 /* ---- sending ---- */
@@ -247,25 +123,8 @@ static enum push push_failed(struct sv_shm *shm, struct sv_swr *swr,
 
 static enum push push_sent(struct sv_shm *shm, struct sv_swr *swr)
 {
-	swr->state = SV_WR_SENT;
-	swr->ring_end = shm->tx_next;
-	if (swr->consumes_recv)
-		shm->recvs_sent++;
+	sv_tx_sent(shm, swr);
 	return PUSH_DONE;
-}
-
-static uint8_t end_flags(const struct sv_swr *swr)
-{
-	uint8_t flags = SV_SLOT_LAST;
-
-	if (swr->opcode == IBV_WR_SEND_WITH_IMM ||
-	    swr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
-		flags |= SV_SLOT_IMM;
-	if (unlikely(swr->opcode == IBV_WR_SEND_WITH_INV))
-		flags |= SV_SLOT_INV;
-	if (swr->flags & IBV_SEND_SOLICITED)
-		flags |= SV_SLOT_SOLICITED;
-	return flags;
 }
 
 /* A message that fits one slot, and the data ring if need be. */
@@ -277,7 +136,7 @@ static enum push push_slot(struct sv_shm *shm, struct sv_swr *swr)
 	if (unlikely(!tx_room(shm, &msg, in_ring ? swr->len : 0)))
 		return PUSH_FULL;
 	msg.op = SV_OP_SEND;
-	msg.flags = SV_SLOT_FIRST | end_flags(swr) |
+	msg.flags = SV_SLOT_FIRST | sv_tx_flags(swr->opcode, swr->flags) |
 		    (in_ring ? SV_SLOT_RING : 0);
 	msg.cnt = 0;
 	msg.imm = swr->imm;
@@ -287,7 +146,7 @@ static enum push push_slot(struct sv_shm *shm, struct sv_swr *swr)
 	sv_swr_gather(swr, 0,
 		      in_ring ? tx_data(shm, msg.pos) : (char *)msg.data,
 		      swr->len);
-	tx_publish(shm, &msg, in_ring ? 0 : swr->len);
+	tx_msg(shm, &msg, in_ring ? 0 : swr->len);
 	return push_sent(shm, swr);
 }
 
@@ -301,7 +160,7 @@ static enum push push_pull(struct sv_shm *shm, struct sv_swr *swr)
 	if (!tx_room(shm, &msg, in_ring ? size : 0))
 		return PUSH_FULL;
 	msg.op = SV_OP_PULL;
-	msg.flags = SV_SLOT_FIRST | end_flags(swr) |
+	msg.flags = SV_SLOT_FIRST | sv_tx_flags(swr->opcode, swr->flags) |
 		    (in_ring ? SV_SLOT_RING : 0);
 	msg.cnt = swr->num_sge;
 	msg.imm = swr->imm;
@@ -310,7 +169,7 @@ static enum push push_pull(struct sv_shm *shm, struct sv_swr *swr)
 	msg.raddr = 0;
 	memcpy(in_ring ? tx_data(shm, msg.pos) : (char *)msg.data, swr->sge,
 	       size);
-	tx_publish(shm, &msg, in_ring ? 0 : size);
+	tx_msg(shm, &msg, in_ring ? 0 : size);
 	return push_sent(shm, swr);
 }
 
@@ -330,7 +189,7 @@ static enum push push_pieces(struct sv_shm *shm, struct sv_swr *swr,
 		if (!swr->offset)
 			msg.flags |= SV_SLOT_FIRST;
 		if (swr->offset + len == swr->len)
-			msg.flags |= end_flags(swr);
+			msg.flags |= sv_tx_flags(swr->opcode, swr->flags);
 		msg.cnt = 0;
 		msg.imm = swr->imm;
 		msg.len = len;
@@ -343,7 +202,7 @@ static enum push push_pieces(struct sv_shm *shm, struct sv_swr *swr,
 			sv_swr_gather(swr, swr->offset,
 				      tx_data(shm, msg.pos), len);
 		swr->offset += len;
-		tx_publish(shm, &msg, 0);
+		tx_msg(shm, &msg, 0);
 	} while (swr->offset < swr->len);
 	return push_sent(shm, swr);
 }
@@ -355,7 +214,7 @@ static bool may_pass(struct sv_shm *shm, const struct sv_swr *swr)
 	if (atomic_load_explicit(&shm->tx_acked, memory_order_relaxed) ==
 	    shm->tx_next)
 		return true;
-	ack_update(shm);
+	sv_shm_ack_update(shm);
 	if (atomic_load_explicit(&shm->tx_acked, memory_order_relaxed) ==
 	    shm->tx_next)
 		return true;
@@ -371,7 +230,7 @@ static bool push_header(struct sv_shm *shm, struct sv_slot msg)
 {
 	if (!tx_room(shm, &msg, 0))
 		return false;
-	tx_publish(shm, &msg, 0);
+	tx_msg(shm, &msg, 0);
 	return true;
 }
 
@@ -379,7 +238,7 @@ static enum push push_written(struct sv_shm *shm, struct sv_swr *swr)
 {
 	if (!push_header(shm, (struct sv_slot){
 				       .op = SV_OP_WRITTEN,
-				       .flags = SV_SLOT_FIRST | end_flags(swr),
+				       .flags = SV_SLOT_FIRST | sv_tx_flags(swr->opcode, swr->flags),
 				       .imm = swr->imm,
 				       .total = swr->len,
 			       }))
@@ -432,7 +291,7 @@ static enum push push_ask(struct sv_shm *shm, struct sv_swr *swr)
 		msg.len = size = sizeof(struct sv_operands);
 		memcpy(msg.data, sv_sq_operands(shm->link.qp, swr), size);
 	}
-	tx_publish(shm, &msg, size);
+	tx_msg(shm, &msg, size);
 	if (swr->len && shm->rd_cnt++ == 0)
 		shm->rd_wr = shm->link.qp->sq.sent;
 	return push_sent(shm, swr);
@@ -514,7 +373,7 @@ static enum push push_one(struct sv_shm *shm, struct sv_swr *swr,
 	}
 }
 
-void sv_shm_push(struct sv_shm *shm)
+void sv_shm_push_any(struct sv_shm *shm)
 {
 	struct sv_qp *qp = shm->link.qp;
 	size_t budget = SV_POST_BUDGET;

@@ -121,6 +121,17 @@ void sv_sq_publish(struct sv_qp *qp, uint32_t posted)
 	}
 }
 
+/* Whether it could be sent past the queue. Caller holds qp->lock. */
+static __hot_inline bool sent_alone(struct sv_qp *qp,
+				    const struct ibv_send_wr *wr)
+{
+	struct sv_link *link = qp->link;
+
+	return likely(wr && !wr->next && link && link->ops->send) &&
+	       qp->sq.sent == sv_wq_posted(&qp->sq) && wr->num_sge == 1 &&
+	       link->ops->send(link, wr);
+}
+
 static __hot_inline int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
 				  struct ibv_send_wr **bad_wr,
 				  enum ibv_mw_type window)
@@ -129,6 +140,10 @@ static __hot_inline int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
 	int err = 0;
 
 	sv_lock_take(&qp->lock);
+	if (likely(sent_alone(qp, wr))) {
+		sv_lock_drop(&qp->lock);
+		return 0;
+	}
 	posted = sv_wq_posted(&qp->sq);
 	if (unlikely(!sv_sq_open(qp)))
 		err = EINVAL;

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The short way out of a send queue: a SEND that fits a slot of the peer's ring,
+ * lies in one piece, and has nothing to wait for. Almost every message is one,
+ * and its time is counted in instructions. All that it cannot do, or that is
+ * wrong, is left to sv_shm_tx.c before anything has been done. Under qp->lock.
+ */
+#include "sv_shm_tx.h"
+#include "sv_sq.h"
+
+/* Nothing that was sent before stands in the way of what comes now. */
+static __hot_inline bool way_is_free(const struct sv_shm *shm)
+{
+	return !shm->tx_stop && !shm->rd_cnt && !shm->rd_serving &&
+	       shm->link.qp->attr.qp_state == IBV_QPS_RTS;
+}
+
+static __hot_inline bool is_short(const struct sv_shm *shm, unsigned int opcode,
+				  int num_sge, uint32_t len)
+{
+	return (opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM) &&
+	       num_sge == 1 && len <= SV_SLOT_DATA && !sv_tx_full(shm);
+}
+
+/* What a slot says. */
+struct shot {
+	const void *from;
+	uint32_t len;
+	uint32_t imm;
+	uint8_t flags;
+};
+
+static __hot_inline void slot_put(struct sv_shm *shm, struct shot shot)
+{
+	struct sv_slot *slot = sv_tx_slot(shm, shm->tx_next);
+
+	sv_tx_data(slot, shot.from, shot.len);
+	slot->op = SV_OP_SEND;
+	slot->flags = shot.flags;
+	slot->imm = shot.imm;
+	slot->len = shot.len;
+	slot->total = shot.len;
+	sv_tx_publish(shm, slot);
+}
+
+/* One that was queued. */
+static __hot_inline bool push_short(struct sv_shm *shm, struct sv_swr *swr)
+{
+	const bool inl = swr->flags & IBV_SEND_INLINE;
+
+	if (unlikely(!is_short(shm, swr->opcode, inl ? 1 : swr->num_sge,
+			       swr->len) ||
+		     swr->mode != SV_TX_UNSET ||
+		     !sv_swr_readable(shm->link.qp, swr)))
+		return false;
+	slot_put(shm, (struct shot){
+			      .from = inl ? swr->sge :
+					    (void *)(uintptr_t)swr->sge[0].addr,
+			      .len = swr->len,
+			      .imm = swr->imm,
+			      .flags = SV_SLOT_FIRST |
+				       sv_tx_flags(swr->opcode, swr->flags),
+		      });
+	sv_tx_sent(shm, swr);
+	shm->tx_rung = true;
+	return true;
+}
+
+void sv_shm_push(struct sv_shm *shm)
+{
+	struct sv_qp *qp = shm->link.qp;
+	const uint32_t posted = sv_wq_posted(&qp->sq);
+
+	if (unlikely(!way_is_free(shm))) {
+		sv_shm_push_any(shm);
+		return;
+	}
+	while (qp->sq.sent != posted) {
+		if (unlikely(!push_short(shm, sv_sq_slot(qp, qp->sq.sent)))) {
+			sv_shm_push_any(shm);
+			return;
+		}
+		qp->sq.sent++;
+	}
+	atomic_store_explicit(&shm->link.attention, false,
+			      memory_order_relaxed);
+}
+
+/* Where the bytes of one to be posted are, or NULL. */
+static __hot_inline const void *wr_data(const struct sv_qp *qp,
+					const struct ibv_send_wr *wr)
+{
+	const struct ibv_sge *sge = wr->sg_list;
+	uint64_t va;
+
+	if (wr->send_flags & IBV_SEND_INLINE)
+		return sge->length <= qp->cap.max_inline_data ?
+			       (void *)(uintptr_t)sge->addr :
+			       NULL;
+	if (unlikely(!sge->length ||
+		     !sv_key_check(qp->pd->keys, sge->lkey, qp->pd->id,
+				   SV_ACCESS_LOCAL, sge->addr, sge->length,
+				   false, &va)))
+		return NULL;
+	return (void *)(uintptr_t)va;
+}
+
+/*
+ * The bytes go straight to the peer. In the queue stays only what completing it
+ * will need, and that is written when the message is on its way.
+ */
+bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr)
+{
+	struct sv_shm *shm = sv_shm(link);
+	struct sv_qp *qp = link->qp;
+	const uint32_t index = qp->sq.sent;
+	const uint32_t len = wr->sg_list->length;
+	struct sv_swr *swr;
+	const void *from;
+
+	if (unlikely(!way_is_free(shm) ||
+		     !is_short(shm, wr->opcode, wr->num_sge, len) ||
+		     !qp->sq.max_sge || !sv_wq_has_room(&qp->sq, index)))
+		return false;
+	from = wr_data(qp, wr);
+	if (unlikely(!from))
+		return false;
+	slot_put(shm, (struct shot){
+			      .from = from,
+			      .len = len,
+			      .imm = wr->imm_data,
+			      .flags = SV_SLOT_FIRST |
+				       sv_tx_flags(wr->opcode, wr->send_flags),
+		      });
+	sv_shm_ring(shm);
+	shm->ack_rung = false;
+	swr = sv_sq_slot(qp, index);
+	sv_swr_begin(qp, swr, wr->wr_id, wr->opcode, wr->send_flags);
+	swr->len = len;
+	swr->num_sge = 0;
+	sv_tx_sent(shm, swr);
+	atomic_store_explicit(&qp->sq.posted, index + 1, memory_order_relaxed);
+	qp->sq.sent = index + 1;
+	atomic_store_explicit(&link->attention, false, memory_order_relaxed);
+	if (unlikely(sv_shm_peer_gone(shm)))
+		sv_link_gone(link);
+	return true;
+}
