@@ -96,6 +96,7 @@ static __hot_inline int cq_pop(struct sv_cq *cq, int num, struct ibv_wc *wc,
 		atomic_store_explicit(&wq->free, cqe->wqe_end,
 				      memory_order_release);
 	}
+	/* Pairs with the acquire in sv_cq_direct(). */
 	atomic_store_explicit(&cq->cons, cons, memory_order_release);
 	sv_lock_drop(&cq->lock);
 	return got;
@@ -172,19 +173,23 @@ void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link)
 }
 
 /* Caller holds cq->poll_lock. */
-static __hot_inline bool link_poll(struct sv_link *link)
+static __hot_inline bool link_poll(struct sv_link *link,
+				   struct sv_cq_sink *sink)
 {
 	if (likely(!link->ops->pending(link)))
 		return false;
 	if (!sv_lock_try(&link->qp->lock))
 		return true;
+	link->qp->sink = sink;
 	link->ops->progress(link);
+	link->qp->sink = NULL;
 	sv_lock_drop(&link->qp->lock);
 	return true;
 }
 
 /* Caller holds cq->poll_lock. A cold link that has work becomes a hot one. */
-static __noinline void cold_poll(struct sv_cq *cq, uint32_t cnt)
+static __noinline void cold_poll(struct sv_cq *cq, uint32_t cnt,
+				 struct sv_cq_sink *sink)
 {
 	struct sv_link *link;
 	uint32_t i, hot;
@@ -193,7 +198,7 @@ static __noinline void cold_poll(struct sv_cq *cq, uint32_t cnt)
 		if (cq->cold < SV_POLL_HOT || cq->cold >= cnt)
 			cq->cold = SV_POLL_HOT;
 		link = cq->links[cq->cold];
-		if (link_poll(link)) {
+		if (link_poll(link, sink)) {
 			hot = cq->cold % SV_POLL_HOT;
 			cq->links[cq->cold] = cq->links[hot];
 			cq->links[hot] = link;
@@ -202,7 +207,7 @@ static __noinline void cold_poll(struct sv_cq *cq, uint32_t cnt)
 	}
 }
 
-static __hot_inline void cq_progress(struct sv_cq *cq)
+static __hot_inline void cq_progress(struct sv_cq *cq, struct sv_cq_sink *sink)
 {
 	uint32_t i, cnt;
 
@@ -211,9 +216,9 @@ static __hot_inline void cq_progress(struct sv_cq *cq)
 		return;
 	cnt = atomic_load_explicit(&cq->link_cnt, memory_order_relaxed);
 	for (i = 0; i < cnt && i < SV_POLL_HOT; i++)
-		link_poll(cq->links[i]);
+		link_poll(cq->links[i], sink);
 	if (cnt > SV_POLL_HOT)
-		cold_poll(cq, cnt);
+		cold_poll(cq, cnt, sink);
 	sv_lock_drop(&cq->poll_lock);
 }
 
@@ -222,8 +227,9 @@ static __hot_inline void cq_progress(struct sv_cq *cq)
 static __hot_inline int poll(struct sv_cq *cq, int num, struct ibv_wc *wc,
 			     struct sv_cq_time *time)
 {
+	struct sv_cq_sink sink;
 	uint32_t polls;
-	int got;
+	int got, before;
 
 	/* A plain counter: a lost count delays a lease, nothing more. */
 	polls = atomic_load_explicit(&cq->polls, memory_order_relaxed) + 1;
@@ -231,7 +237,15 @@ static __hot_inline int poll(struct sv_cq *cq, int num, struct ibv_wc *wc,
 	got = cq_pop(cq, num, wc, time);
 	if (got && polls % SV_POLL_FAIR)
 		return got;
-	cq_progress(cq);
+	/* The ring's own time is told to whoever asks for it. */
+	sink = (struct sv_cq_sink){
+		.cq = cq,
+		.wc = wc + got,
+		.left = cq->times ? 0 : num - got,
+	};
+	before = sink.left;
+	cq_progress(cq, &sink);
+	got += before - sink.left;
 	if (got < num)
 		got += cq_pop(cq, num - got, wc + got, time);
 	if (unlikely(!atomic_load_explicit(&cq->leased,

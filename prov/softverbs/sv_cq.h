@@ -49,4 +49,35 @@ static __hot_inline void sv_cq_end(struct sv_cq *cq, const struct sv_cqe *cqe,
 	sv_lock_drop(&cq->lock);
 }
 
+/*
+ * Where the poller of a CQ wants completions: what its own call finds in a link
+ * need not go through the ring. It is handed to the link's QP for as long as the
+ * poller holds qp->lock.
+ */
+struct sv_cq_sink {
+	const struct sv_cq *cq;
+	struct ibv_wc *wc;
+	int left;
+};
+
+/*
+ * Where the next completion may be written at once, or NULL: it has to go into
+ * the ring, behind what is there, or because it is to raise an event.
+ */
+static __hot_inline struct ibv_wc *sv_cq_direct(struct sv_cq_sink *sink,
+						const struct sv_cq *cq)
+{
+	if (unlikely(!sink || sink->cq != cq || !sink->left))
+		return NULL;
+	/* The acquire: wq.free is ours now. Pairs with cq_pop(). */
+	if (unlikely(atomic_load_explicit(&cq->cons, memory_order_acquire) !=
+			     atomic_load_explicit(&cq->prod,
+						  memory_order_relaxed) ||
+		     atomic_load_explicit(&cq->arm, memory_order_relaxed) !=
+			     SV_ARM_NONE))
+		return NULL;
+	sink->left--;
+	return sink->wc++;
+}
+
 #endif

@@ -218,6 +218,18 @@ enum sv_rq_state {
 
 #define SV_PSN_ANY UINT32_MAX
 
+/*
+ * A region that was found in order, to be recognised by one look: as long as its
+ * entry's seq is the same, so is all else. Only memory addressed as it lies.
+ */
+struct sv_key_seen {
+	const atomic_uint *seq;
+	uint32_t seq_was;
+	uint32_t key;
+	uint64_t addr;
+	uint64_t len; /* 0: none */
+};
+
 struct sv_qp {
 	union {
 		struct ibv_qp qp;
@@ -244,6 +256,9 @@ struct sv_qp {
 	struct sv_link *link; /* NULL until attached */
 	uint32_t ops_refused; /* bits of enum ibv_wr_opcode: not by this link */
 	struct sv_rdv *rdv; /* connection manager's lock; see sv_rdv.c */
+	struct sv_cq_sink *sink; /* of who polls rcq and is at work here, or NULL */
+	struct sv_key_seen read_seen; /* by sends */
+	struct sv_key_seen write_seen; /* by receives */
 	uint32_t psn_wanted; /* by the peer, before we are in RTS; sv_rdv.c */
 	bool destroyed;
 	void (*error_fn)(void *arg); /* see sv_qp_connect() */

@@ -106,22 +106,19 @@ static __hot_inline void complete(struct sv_shm *shm, const struct sv_rwr *rwr,
 				  uint8_t flags, uint32_t imm,
 				  enum ibv_wc_opcode opcode, uint32_t len)
 {
-	struct sv_qp *qp = shm->link.qp;
-	struct sv_cqe *cqe = sv_rq_complete_ok(qp, rwr);
+	struct sv_rq_news news = {
+		.opcode = opcode,
+		.len = len,
+		.src_qp = shm->link.peer_qpn,
+		.solicited = flags & SV_SLOT_SOLICITED,
+	};
 
-	if (unlikely(!cqe))
-		return;
-	cqe->wc.opcode = opcode;
-	cqe->wc.byte_len = len;
-	cqe->wc.src_qp = shm->link.peer_qpn;
-	cqe->wc.wc_flags = 0;
-	cqe->wc.imm_data = 0;
-	if (flags & (SV_SLOT_IMM | SV_SLOT_INV)) {
-		cqe->wc.wc_flags = flags & SV_SLOT_IMM ? IBV_WC_WITH_IMM :
-							 IBV_WC_WITH_INV;
-		cqe->wc.imm_data = imm;
+	if (unlikely(flags & (SV_SLOT_IMM | SV_SLOT_INV))) {
+		news.imm = imm;
+		news.wc_flags = flags & SV_SLOT_IMM ? IBV_WC_WITH_IMM :
+						      IBV_WC_WITH_INV;
 	}
-	sv_cq_end(qp->rcq, cqe, flags & SV_SLOT_SOLICITED);
+	sv_rq_complete_ok(shm->link.qp, rwr, news);
 }
 
 static void rx_complete(struct sv_shm *shm, const struct hdr *h,
@@ -430,7 +427,10 @@ static __hot_inline bool rx_short(struct sv_shm *shm,
 	return true;
 }
 
-/* The slot is filled; next is its number. */
+/*
+ * The slot is filled; next is its number. RX_NEXT: and the QP is still in a state
+ * in which it receives.
+ */
 static __hot_inline enum rx rx_one(struct sv_shm *shm,
 				   const struct sv_slot *slot, uint32_t next)
 {
@@ -457,7 +457,9 @@ void sv_shm_drain(struct sv_shm *shm)
 	struct sv_slot *slot;
 	int i;
 
-	for (i = 0; i < SV_RX_BATCH && sv_shm_receives(shm); i++) {
+	if (unlikely(!sv_shm_receives(shm)))
+		return;
+	for (i = 0; i < SV_RX_BATCH; i++) {
 		slot = &shm->own->slots[next % SV_SLOT_CNT];
 		/* Pairs with sv_tx_publish(). */
 		if (atomic_load_explicit(&slot->seq, memory_order_acquire) !=

@@ -87,22 +87,22 @@ void sv_shm_push(struct sv_shm *shm)
 }
 
 /* Where the bytes of one to be posted are, or NULL. */
-static __hot_inline const void *wr_data(const struct sv_qp *qp,
+static __hot_inline const void *wr_data(struct sv_qp *qp,
 					const struct ibv_send_wr *wr)
 {
 	const struct ibv_sge *sge = wr->sg_list;
-	uint64_t va;
+	struct ibv_sge at = *sge;
+	bool by_va = false;
 
-	if (wr->send_flags & IBV_SEND_INLINE)
-		return sge->length <= qp->cap.max_inline_data ?
-			       (void *)(uintptr_t)sge->addr :
-			       NULL;
-	if (unlikely(!sge->length ||
-		     !sv_key_check(qp->pd->keys, sge->lkey, qp->pd->id,
-				   SV_ACCESS_LOCAL, sge->addr, sge->length,
-				   false, &va)))
+	if (wr->send_flags & IBV_SEND_INLINE) {
+		if (unlikely(sge->length > qp->cap.max_inline_data))
+			return NULL;
+	} else if (!sv_key_same(&qp->read_seen, sge) &&
+		   !sv_sges_ok(qp->pd, &qp->read_seen, &at, 1, SV_ACCESS_LOCAL,
+			       &by_va)) {
 		return NULL;
-	return (void *)(uintptr_t)va;
+	}
+	return (void *)(uintptr_t)at.addr;
 }
 
 /*

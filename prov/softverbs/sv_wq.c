@@ -85,8 +85,35 @@ static __cold bool sges_at_va(const struct sv_pd *pd, const struct ibv_sge *sge,
 	return true;
 }
 
-bool sv_sges_ok_hard(const struct sv_pd *pd, struct ibv_sge *sge, int cnt,
-		     uint32_t access, bool *by_va)
+/* One that is in order, for sv_key_same(); not if it lies elsewhere. */
+static bool sge_see(const struct sv_pd *pd, const struct ibv_sge *sge,
+		    uint32_t access, struct sv_key_seen *seen)
+{
+	const struct sv_mr_ent *ent = &pd->keys[sv_key_index(sge->lkey)];
+	uint32_t seq = atomic_load_explicit(&ent->seq, memory_order_acquire);
+	uint64_t va, base, len;
+
+	if (!sv_mr_check(pd->keys, sge->lkey, pd->id, access, sge->addr,
+			 sge->length, &va) ||
+	    va != sge->addr)
+		return false;
+	base = atomic_load_explicit(&ent->va, memory_order_acquire);
+	len = atomic_load_explicit(&ent->len, memory_order_acquire);
+	if (!(atomic_load_explicit(&ent->access, memory_order_acquire) &
+	      IBV_ACCESS_ON_DEMAND) &&
+	    atomic_load_explicit(&ent->seq, memory_order_relaxed) == seq)
+		*seen = (struct sv_key_seen){
+			.seq = &ent->seq,
+			.seq_was = seq,
+			.key = sge->lkey,
+			.addr = base,
+			.len = len,
+		};
+	return true;
+}
+
+bool sv_sges_ok(const struct sv_pd *pd, struct sv_key_seen *seen,
+		struct ibv_sge *sge, int cnt, uint32_t access, bool *by_va)
 {
 	bool moved = false;
 	uint64_t va;
@@ -94,6 +121,9 @@ bool sv_sges_ok_hard(const struct sv_pd *pd, struct ibv_sge *sge, int cnt,
 
 	if (unlikely(*by_va))
 		return sges_at_va(pd, sge, cnt, access);
+	if (likely(cnt == 1 && seen && sge->length) &&
+	    sge_see(pd, sge, access, seen))
+		return true;
 	for (i = 0; i < cnt; i++) {
 		if (!sge[i].length)
 			continue;

@@ -41,7 +41,7 @@ struct sv_wq {
 	atomic_uint posted;
 	uint32_t sent; /* send queue: handed to the link */
 	uint32_t done; /* completed */
-	atomic_uint free; /* written by poll_cq under the CQ's lock */
+	atomic_uint free; /* written as completions are polled */
 };
 
 enum sv_wr_state {
@@ -123,7 +123,7 @@ static inline uint32_t sv_wq_posted(struct sv_wq *wq)
 /* Whether the WR with this index, behind those posted, has a slot. */
 static inline bool sv_wq_has_room(struct sv_wq *wq, uint32_t index)
 {
-	/* Pairs with the release in cq_pop(). */
+	/* Pairs with the releases in cq_pop() and sv_rq_complete_ok(). */
 	return index - atomic_load_explicit(&wq->free, memory_order_acquire) <
 	       wq->max_wr;
 }

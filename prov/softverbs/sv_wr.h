@@ -44,24 +44,23 @@ static __hot_inline void sv_copy_short(void *to, const void *from, size_t len)
 	memcpy(dst + len - 48, src + len - 48, 16);
 }
 
-/* by_va belongs to the WR. For any SGEs; see sv_sges_ok(). */
-bool sv_sges_ok_hard(const struct sv_pd *pd, struct ibv_sge *sge, int cnt,
-		     uint32_t access, bool *by_va);
+/* by_va belongs to the WR. seen, unless NULL, is brought up to date. */
+bool sv_sges_ok(const struct sv_pd *pd, struct sv_key_seen *seen,
+		struct ibv_sge *sge, int cnt, uint32_t access, bool *by_va);
 
-/* Almost always there is one SGE, and memory is addressed as it lies. */
-static __hot_inline bool sv_sges_ok(const struct sv_pd *pd, struct ibv_sge *sge,
-				    int cnt, uint32_t access, bool *by_va)
+/*
+ * Whether this is in the region that was looked at last, and that is as it was:
+ * then all that sv_key_check() would look at is, too.
+ */
+static __hot_inline bool sv_key_same(const struct sv_key_seen *seen,
+				     const struct ibv_sge *sge)
 {
-	uint64_t va;
+	const uint64_t off = sge->addr - seen->addr;
 
-	if (likely(cnt == 1 && sge->length && !*by_va)) {
-		if (unlikely(!sv_key_check(pd->keys, sge->lkey, pd->id, access,
-					   sge->addr, sge->length, false, &va)))
-			return false;
-		if (likely(va == sge->addr))
-			return true;
-	}
-	return sv_sges_ok_hard(pd, sge, cnt, access, by_va);
+	return sge->lkey == seen->key && off < seen->len &&
+	       sge->length <= seen->len - off &&
+	       atomic_load_explicit(seen->seq, memory_order_acquire) ==
+		       seen->seq_was;
 }
 
 /*
@@ -72,19 +71,22 @@ static __hot_inline bool sv_sges_ok(const struct sv_pd *pd, struct ibv_sge *sge,
 static __hot_inline bool sv_swr_readable(struct sv_qp *qp, struct sv_swr *swr)
 {
 	return swr->flags & IBV_SEND_INLINE ||
-	       sv_sges_ok(qp->pd, swr->sge, swr->num_sge, SV_ACCESS_LOCAL,
-			  &swr->by_va);
+	       (swr->num_sge == 1 && sv_key_same(&qp->read_seen, swr->sge)) ||
+	       sv_sges_ok(qp->pd, &qp->read_seen, swr->sge, swr->num_sge,
+			  SV_ACCESS_LOCAL, &swr->by_va);
 }
 
 static inline bool sv_swr_writable(struct sv_qp *qp, struct sv_swr *swr)
 {
-	return sv_sges_ok(qp->pd, swr->sge, swr->num_sge,
+	return sv_sges_ok(qp->pd, NULL, swr->sge, swr->num_sge,
 			  SV_ACCESS_LOCAL | qp->sink_access, &swr->by_va);
 }
 
 static __hot_inline bool sv_rwr_writable(struct sv_qp *qp, struct sv_rwr *rwr)
 {
-	return sv_sges_ok(qp->rq_pd, rwr->sge, rwr->num_sge,
+	return likely(rwr->num_sge == 1 &&
+		      sv_key_same(&qp->write_seen, rwr->sge)) ||
+	       sv_sges_ok(qp->rq_pd, &qp->write_seen, rwr->sge, rwr->num_sge,
 			  SV_ACCESS_LOCAL | IBV_ACCESS_LOCAL_WRITE,
 			  &rwr->by_va);
 }
@@ -99,32 +101,57 @@ static __hot_inline void sv_sq_complete_ok(struct sv_qp *qp,
 		qp->sq.done++;
 }
 
-/*
- * Completes the oldest receive, which is rwr: what is left to be written is
- * opcode, byte_len, src_qp, wc_flags and imm_data, before sv_cq_end(). NULL:
- * the CQ has no room. Caller holds qp->lock.
- */
-static __hot_inline struct sv_cqe *sv_rq_complete_ok(struct sv_qp *qp,
-						     const struct sv_rwr *rwr)
+/* What a completed receive says, beside whose it is. */
+struct sv_rq_news {
+	enum ibv_wc_opcode opcode;
+	uint32_t len;
+	uint32_t imm; /* or key */
+	unsigned int wc_flags;
+	uint32_t src_qp;
+	bool solicited;
+};
+
+static __hot_inline void sv_rq_wc(struct ibv_wc *wc, const struct sv_qp *qp,
+				  uint64_t wr_id, struct sv_rq_news news)
+{
+	wc->wr_id = wr_id;
+	wc->status = IBV_WC_SUCCESS;
+	wc->opcode = news.opcode;
+	wc->vendor_err = 0;
+	wc->byte_len = news.len;
+	wc->imm_data = news.imm;
+	wc->qp_num = qp->qp.qp_num;
+	wc->src_qp = news.src_qp;
+	wc->wc_flags = news.wc_flags;
+	wc->pkey_index = 0;
+	wc->slid = 0;
+	wc->sl = 0;
+	wc->dlid_path_bits = 0;
+}
+
+/* Completes the oldest receive, which is rwr. Caller holds qp->lock. */
+static __hot_inline void sv_rq_complete_ok(struct sv_qp *qp,
+					   const struct sv_rwr *rwr,
+					   struct sv_rq_news news)
 {
 	const uint32_t done = ++qp->rq.done;
-	const uint64_t wr_id = rwr->wr_id;
-	struct sv_cqe *cqe = sv_cq_begin(qp->rcq, qp);
+	struct ibv_wc *wc = sv_cq_direct(qp->sink, qp->rcq);
+	struct sv_cqe *cqe;
 
+	if (likely(wc)) {
+		sv_rq_wc(wc, qp, rwr->wr_id, news);
+		/* Pairs with the acquire in sv_wq_has_room(). */
+		atomic_store_explicit(&qp->rq.free, done, memory_order_release);
+		return;
+	}
+	cqe = sv_cq_begin(qp->rcq, qp);
 	if (unlikely(!cqe))
-		return NULL;
-	cqe->wc.wr_id = wr_id;
-	cqe->wc.status = IBV_WC_SUCCESS;
-	cqe->wc.vendor_err = 0;
-	cqe->wc.qp_num = qp->qp.qp_num;
-	cqe->wc.pkey_index = 0;
-	cqe->wc.slid = 0;
-	cqe->wc.sl = 0;
-	cqe->wc.dlid_path_bits = 0;
+		return;
+	sv_rq_wc(&cqe->wc, qp, rwr->wr_id, news);
 	cqe->qp = qp;
 	cqe->wqe_end = done;
 	cqe->is_recv = 1;
-	return cqe;
+	sv_cq_end(qp->rcq, cqe, news.solicited);
 }
 
 #endif
