@@ -112,9 +112,9 @@ static void start(void)
 {
 	start_child();
 	make_victim(&victims[0]);
-	setenv("SV_CMA", "0", 1);
+	setenv("SOFTVERBS_CMA", "0", 1);
 	make_victim(&victims[1]);
-	unsetenv("SV_CMA");
+	unsetenv("SOFTVERBS_CMA");
 	FUZZ_CHECK(!victims[1].shm->cma_ok);
 	if (!victims[0].shm->cma_ok)
 		fprintf(stderr, "no access to a child's memory here: the "

@@ -25,15 +25,12 @@ enum {
 
 uint8_t sv_cm_links_offered(void)
 {
-	const char *value = getenv("SOFTVERBS_LINK");
+	const char *value = sv_env("SOFTVERBS_LINK");
 
-	if (!value || !*value || !strcmp(value, "auto"))
-		return SV_LINKS_SHM | SV_LINKS_TCP;
-	if (!strcmp(value, "shm"))
+	if (value && !strcmp(value, "shm"))
 		return SV_LINKS_SHM;
-	if (!strcmp(value, "tcp"))
+	if (value && !strcmp(value, "tcp"))
 		return SV_LINKS_TCP;
-	sv_log("SOFTVERBS_LINK=%s: not auto, shm or tcp; auto is taken", value);
 	return SV_LINKS_SHM | SV_LINKS_TCP;
 }
 
@@ -45,16 +42,29 @@ enum crc_policy {
 
 static enum crc_policy crc_policy(void)
 {
-	const char *value = getenv("SOFTVERBS_CRC");
+	const char *value = sv_env("SOFTVERBS_CRC");
 
-	if (!value || !*value || !strcmp(value, "auto"))
-		return CRC_AUTO;
-	if (!strcmp(value, "on"))
+	if (value && !strcmp(value, "on"))
 		return CRC_ON;
-	if (!strcmp(value, "off"))
+	if (value && !strcmp(value, "off"))
 		return CRC_OFF;
-	sv_log("SOFTVERBS_CRC=%s: not auto, on or off; auto is taken", value);
 	return CRC_AUTO;
+}
+
+static void check(const char *name, const char *a, const char *b)
+{
+	const char *value = sv_env(name);
+
+	if (value && strcmp(value, "auto") && strcmp(value, a) &&
+	    strcmp(value, b))
+		sv_err("%s=%s: not auto, %s or %s; auto is taken", name, value,
+		       a, b);
+}
+
+void sv_cm_check_env(void)
+{
+	check("SOFTVERBS_LINK", "shm", "tcp");
+	check("SOFTVERBS_CRC", "on", "off");
 }
 
 bool sv_cm_crc(void)

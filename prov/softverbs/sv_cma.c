@@ -38,10 +38,10 @@ void sv_cma_allow(void)
 	close(fd);
 }
 
-/* SV_CMA=0 sends everything through the rings, as where it is forbidden. */
+/* SOFTVERBS_CMA=0 sends everything through the rings, as where it is forbidden. */
 bool sv_cma_enabled(void)
 {
-	const char *knob = getenv("SV_CMA");
+	const char *knob = sv_env("SOFTVERBS_CMA");
 
 	return !knob || strcmp(knob, "0") != 0;
 }

@@ -25,10 +25,11 @@ static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 /* Caller holds list_lock. */
 static void list_make(void)
 {
-	const char *look = getenv("SOFTVERBS_PERSONA");
-	const char *text = getenv("SOFTVERBS_DEVICES");
+	const char *look = sv_env("SOFTVERBS_PERSONA");
+	const char *text = sv_env("SOFTVERBS_DEVICES");
 	unsigned int i;
 
+	sv_cm_check_env();
 	if (look && !sv_persona_find(look)) {
 		sv_err("SOFTVERBS_PERSONA=%s: not one of %s", look,
 		       sv_persona_names());
@@ -36,6 +37,8 @@ static void list_make(void)
 	}
 	dev_cnt = sv_devspec_parse(text ? text : "softverbs0", look, the_devs,
 				   SV_MAX_DEV);
+	if (!dev_cnt && text)
+		sv_err("SOFTVERBS_DEVICES=%s: no device is left", text);
 	for (i = 0; i < dev_cnt; i++) {
 		the_devs[i]->index = i;
 		/* Of the file in /dev, which the name need not be like. What

@@ -329,8 +329,8 @@ bool sv_fault_stalls(const struct sv_qp *qp)
 
 static void __attribute__((constructor)) fault_start(void)
 {
-	const char *spec = getenv("SOFTVERBS_FAULT");
-	const char *seed = getenv("SOFTVERBS_FAULT_SEED");
+	const char *spec = sv_env("SOFTVERBS_FAULT");
+	const char *seed = sv_env("SOFTVERBS_FAULT_SEED");
 	char *end;
 
 	if (seed && *seed) {

@@ -430,6 +430,10 @@ void sv_log(const char *fmt, ...) __printf_like(1, 2)
 void sv_err(const char *fmt, ...) __printf_like(1, 2)
 	__attribute__((visibility("default")));
 void sv_random(void *buf, size_t len);
+/* sv_util.c. The variable's value; NULL if it is not set, or empty. */
+const char *sv_env(const char *name);
+/* sv_cm_tcp.c. Says what is wrong with SOFTVERBS_LINK and SOFTVERBS_CRC. */
+void sv_cm_check_env(void);
 
 /*
  * sv_core.c. To be called in the child after fork(): no lock is taken. Does no

@@ -33,6 +33,13 @@ static __printf_like(1, 0) void say(const char *fmt, va_list args)
 	funlockfile(stderr);
 }
 
+const char *sv_env(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
 void sv_err(const char *fmt, ...)
 {
 	int saved = errno;

@@ -318,7 +318,7 @@ enum { SIDE_IS_TCP = 0 };
 
 static inline void side_direct(bool direct)
 {
-	setenv("SV_CMA", direct ? "1" : "0", 1);
+	setenv("SOFTVERBS_CMA", direct ? "1" : "0", 1);
 	setenv("SIDE_CRC", direct ? "0" : "1", 1);
 }
 

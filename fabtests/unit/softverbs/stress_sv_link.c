@@ -604,7 +604,7 @@ int main(int argc, char **argv)
 		rounds = atoi(argv[1]);
 	alarm(280);
 	for (direct = 1; direct >= 0; direct--) {
-		setenv("SV_CMA", direct ? "1" : "0", 1);
+		setenv("SOFTVERBS_CMA", direct ? "1" : "0", 1);
 		printf("%s:\n", direct ? "direct" : "ring");
 		both("ping-pong", pingpong);
 		both("events", events);

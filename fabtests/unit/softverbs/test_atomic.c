@@ -527,7 +527,7 @@ Test(atomic, processes_count_together)
 	int sock[PEERS][2], i, k, status;
 	struct ibv_wc wc;
 
-	unsetenv("SV_CMA");
+	unsetenv("SOFTVERBS_CMA");
 	for (i = 0; i < PEERS; i++) {
 		MUST(!socketpair(AF_UNIX, SOCK_STREAM, 0, sock[i]));
 		MUST((pid[i] = fork()) >= 0);

@@ -110,6 +110,9 @@ static unsigned int parse(const char *text, struct sv_dev **devs)
 
 Test(devspec, what_is_wrong_is_said_and_left_out)
 {
+	static const char many[] =
+		"a,addr=1.1.1.1+1.1.1.2+1.1.1.3+1.1.1.4+1.1.1.5+1.1.1.6+1.1.1.7"
+		"+1.1.1.8+1.1.1.9";
 	static const char *const wrong[] = {
 		"a,max_qp=65537", "a,max_qp=x", "a,max_qp=", "a,max_qp",
 		"a,max_sge=0", "a,mtu=1000", "a,mtu=8192", "a,persona=fddi",
@@ -119,8 +122,7 @@ Test(devspec, what_is_wrong_is_said_and_left_out)
 		"a,gid.0=1.2.3.4", "a,gid.0=1.2.3.4/v3", "a,gid.0=x/v1",
 		"a,gid.fill=maybe", "a b", "a/b", ".", ",max_qp=1", "=",
 		"a234567890123456789012345678901234567890123456789012345678901234",
-		"a,addr=1.1.1.1+1.1.1.2+1.1.1.3+1.1.1.4+1.1.1.5+1.1.1.6+1.1.1.7"
-		"+1.1.1.8+1.1.1.9",
+		many,
 	};
 	struct sv_dev *devs[SV_MAX_DEV];
 	size_t i;
