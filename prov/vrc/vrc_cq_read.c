@@ -248,6 +248,23 @@ static bool is_silent(const struct vrc_cq *cq, const struct ibv_wc *wc)
 				    !(req->flags & VRC_REQ_VISIBLE));
 }
 
+/* Those at the front of what was kept. */
+static void soft_silence(struct vrc_cq *cq)
+{
+	struct vrc_soft *soft;
+	struct vrc_comp comp;
+
+	while (!list_empty(&cq->soft)) {
+		soft = list_entry(cq->soft.next, struct vrc_soft, node);
+		if (soft->raw ? !is_silent(cq, &soft->wc) : !cq->nobody_reads)
+			return;
+		if (soft->raw)
+			resolve(&soft->wc, &comp);
+		list_del(&soft->node);
+		free(soft);
+	}
+}
+
 void vrc_cq_count(struct vrc_cq *cq)
 {
 	struct vrc_comp comp;
@@ -255,6 +272,7 @@ void vrc_cq_count(struct vrc_cq *cq)
 
 	if (cq->thread_safe)
 		lock_take(&cq->lock);
+	soft_silence(cq);
 	/* Without a copy, as long as nothing is in front of it. */
 	while (list_empty(&cq->soft)) {
 		while (cq->wc_head < cq->wc_cnt &&
