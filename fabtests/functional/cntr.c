@@ -362,7 +362,9 @@ static int by_descriptor(void)
 	ASSERT_OK(fi_control(&srv_c.recv->fid, FI_GETWAIT, &pfd.fd));
 	fids[0] = &srv_c.recv->fid;
 	ASSERT_OK(fi_trywait(srv.fabric, fids, 1));
-	ASSERT_EQ(poll(&pfd, 1, 50), 0);
+	/* Credits may wake who waits, as anything may that is not counted. */
+	if (!has_credits(&srv))
+		ASSERT_EQ(poll(&pfd, 1, 50), 0);
 	post_recv(&srv, &rx, 0, LEN, NULL);
 	ASSERT_OK(pthread_create(&thread, NULL, send_later, NULL));
 	end = now_us() + (uint64_t)slow_ms(5000) * 1000;
