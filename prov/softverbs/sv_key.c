@@ -39,6 +39,7 @@ static uint32_t key_cnt;
 static uint32_t key_window = SV_MR_WINDOW_MIN;
 
 static const size_t mr_tbl_size = SV_MAX_MR * sizeof(struct sv_mr_ent);
+static const size_t objects_size = SV_MAX_MR * sizeof(struct sv_key *);
 
 /* ---- life ---- */
 
@@ -77,10 +78,12 @@ int sv_mr_start(void)
 	lock_take(&key_lock);
 	if (mr_tbl)
 		goto out_unlock;
-	/* Zeroed by the kernel: costs nothing where it is not used. */
-	objs = calloc(SV_MAX_MR, sizeof(struct sv_key *));
-	if (!objs) {
-		err = ENOMEM;
+	/* Zeroed by the kernel: costs nothing where it is not used. It stays, as
+	 * the table does. */
+	objs = mmap(NULL, objects_size, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (objs == MAP_FAILED) {
+		err = errno;
 		goto out_unlock;
 	}
 	fd = memfd_create("softverbs-mr", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -98,7 +101,7 @@ int sv_mr_start(void)
 err_close:
 	close(fd);
 err_free:
-	free(objs);
+	munmap(objs, objects_size);
 out_unlock:
 	lock_drop(&key_lock);
 	return err;
