@@ -54,9 +54,9 @@ struct sv_operands *sv_sq_operands(struct sv_qp *qp, struct sv_swr *swr)
 
 void sv_copy_any(void *to, const void *from, size_t len)
 {
-	memcpy(to, from, len);
+	if (len) /* of nothing there may be no address */
+		memcpy(to, from, len);
 }
-
 
 /* The SGEs are in order; from now on they say where in memory. */
 static __cold bool sges_to_va(const struct sv_pd *pd, struct ibv_sge *sge,
