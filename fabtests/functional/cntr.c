@@ -395,7 +395,9 @@ static int what_is_refused(void)
 	attr.events = (enum fi_cntr_events)99;
 	ASSERT_EQ(fi_cntr_open(cli.domain, &attr, &cntr, NULL), -FI_ENOSYS);
 	attr.events = FI_CNTR_EVENTS_COMP;
-	attr.wait_obj = FI_WAIT_SET;
+	attr.wait_obj = FI_WAIT_SET; /* of which there is none */
+	ASSERT_EQ(fi_cntr_open(cli.domain, &attr, &cntr, NULL), -FI_EINVAL);
+	attr.wait_obj = FI_WAIT_MUTEX_COND;
 	ASSERT_EQ(fi_cntr_open(cli.domain, &attr, &cntr, NULL), -FI_ENOSYS);
 	attr.wait_obj = FI_WAIT_NONE;
 	attr.flags = 1ull << 40;

@@ -11,6 +11,7 @@
  * Lock order, outermost first:
  *
  *	ep->tx_lock, ep->rx_lock	posting; never both
+ *	poll->lock, wait->lock		members of a set; see vrc_poll.c, vrc_wait.c
  *	cntr->lock			a counter's queues; see vrc_cntr.c
  *	pep->lock			a passive endpoint's address and ids
  *	cq->lock			reading completions, draining an endpoint
@@ -184,6 +185,7 @@ struct vrc_cq {
 	struct vrc_domain *domain;
 	atomic_int ref;
 	struct ibv_comp_channel *channel; /* NULL: FI_WAIT_NONE */
+	struct fid_wait *wait_set; /* that epoll_fd belongs to, or NULL */
 	int epoll_fd;	/* channel's fd and signal_fd */
 	int signal_fd;	/* eventfd: fi_cq_signal and soft completions */
 	unsigned int unacked_events;
@@ -232,6 +234,7 @@ struct vrc_eq {
 	int epoll_fd;
 	int signal_fd;		/* eventfd: counts as readable while queued */
 	enum fi_wait_obj wait_obj;
+	struct fid_wait *wait_set; /* that epoll_fd belongs to, or NULL */
 	/* The thread that handles connection events; cm_epoll_fd is -1 if
 	 * there is none, and then epoll_fd has the channels. */
 	pthread_t thread;
@@ -562,10 +565,29 @@ void vrc_cq_try_reap(struct vrc_cq *cq);
  * or -FI_ENOMEM. */
 int vrc_cq_keep(struct vrc_cq *cq);
 
-/* vrc_cntr.c */
+/* vrc_poll.c */
+int vrc_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
+		  struct fid_poll **pollset);
+
+/* vrc_wait.c */
+/* 0 if it is safe to wait for fid's descriptor, -FI_EAGAIN if there is news. */
+int vrc_trywait(struct fid *fid);
+int vrc_wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attr,
+		  struct fid_wait **waitset);
+/* 0, or an error and a warning: what obj says cannot be waited for. */
+int vrc_wait_obj_check(const char *call, const struct vrc_fabric *fabric,
+		       enum fi_wait_obj obj, const struct fid_wait *set);
+/* fid, which fd stands for, becomes a member; or ends to be one. A set that is
+ * NULL is none. */
+int vrc_wait_join(struct fid_wait *set, struct fid *fid, int fd) __must_check;
+void vrc_wait_leave(struct fid_wait *set, const struct fid *fid);
+
+/* vrc_cntr.c, vrc_cntr_bind.c */
 int vrc_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
 		  struct fid_cntr **cntr, void *context);
 int vrc_cntr_trywait(struct fid *fid);
+/* What holds a reference on a counter of that domain; NULL: it is another's. */
+atomic_int *vrc_cntr_refs(struct fid *fid, const struct vrc_domain *domain);
 /* fi_ep_bind; and when the endpoint closes. */
 int vrc_cntr_bind(struct vrc_ep *ep, struct fid *fid, uint64_t flags);
 void vrc_cntr_unbind(struct vrc_ep *ep);

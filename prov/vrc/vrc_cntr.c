@@ -17,41 +17,13 @@
 #include <unistd.h>
 
 #include "vrc.h"
+#include "vrc_cntr.h"
 
 enum {
 	SPIN_US = 50, /* before a wait sleeps */
 	NAP_US = 50,  /* where there is nothing to sleep on */
 	LOOK_MS = 100, /* what makes no event is seen within */
 };
-
-struct vrc_cntr {
-	struct fid_cntr fid;
-	struct vrc_domain *domain;
-	atomic_int ref;
-	enum fi_wait_obj wait_obj;
-	_Atomic uint64_t value;
-	_Atomic uint64_t errors;
-	atomic_int waiters; /* signal_fd wakes them */
-	int signal_fd;
-	int epoll_fd; /* signal_fd, and the channels of all queues; or -1 */
-	struct lock lock; /* guards what follows; before cq->lock */
-	struct list cqs; /* struct counted_cq */
-	bool can_sleep; /* every queue has a channel */
-	uint64_t value_seen; /* by fi_trywait */
-	uint64_t errors_seen;
-};
-
-/* A queue whose completions a counter waits for. */
-struct counted_cq {
-	struct list node;
-	struct vrc_cq *cq;
-	int refs; /* endpoints' sides */
-};
-
-static inline struct vrc_cntr *vrc_cntr(struct fid_cntr *fid)
-{
-	return container_of(fid, struct vrc_cntr, fid);
-}
 
 /* ---- counting ---- */
 
@@ -286,7 +258,7 @@ int vrc_cntr_trywait(struct fid *fid)
 	bool news;
 	int ret;
 
-	if (cntr->wait_obj != FI_WAIT_FD || !cntr->can_sleep)
+	if (!vrc_cntr_has_fd(cntr) || !cntr->can_sleep)
 		return -FI_EINVAL;
 	ret = arm(cntr);
 	if (ret)
@@ -301,6 +273,13 @@ int vrc_cntr_trywait(struct fid *fid)
 	return news ? -FI_EAGAIN : 0;
 }
 
+atomic_int *vrc_cntr_refs(struct fid *fid, const struct vrc_domain *domain)
+{
+	struct vrc_cntr *cntr = container_of(fid, struct vrc_cntr, fid.fid);
+
+	return cntr->domain == domain ? &cntr->ref : NULL;
+}
+
 static int cntr_control(struct fid *fid, int command, void *arg)
 {
 	struct vrc_cntr *cntr = container_of(fid, struct vrc_cntr, fid.fid);
@@ -313,181 +292,10 @@ static int cntr_control(struct fid *fid, int command, void *arg)
 		*(enum fi_wait_obj *)arg = cntr->wait_obj;
 		return 0;
 	}
-	if (cntr->wait_obj != FI_WAIT_FD)
+	if (!vrc_cntr_has_fd(cntr))
 		return -FI_ENODATA;
 	*(int *)arg = cntr->epoll_fd;
 	return 0;
-}
-
-/* ---- binding ---- */
-
-int vrc_cntr_bind(struct vrc_ep *ep, struct fid *fid, uint64_t flags)
-{
-	static const uint64_t kinds[VRC_CNTR_CNT] = {
-		[VRC_CNTR_SEND] = FI_SEND,
-		[VRC_CNTR_RECV] = FI_RECV,
-		[VRC_CNTR_READ] = FI_READ,
-		[VRC_CNTR_WRITE] = FI_WRITE,
-		[VRC_CNTR_REMOTE_READ] = FI_REMOTE_READ,
-		[VRC_CNTR_REMOTE_WRITE] = FI_REMOTE_WRITE,
-	};
-	struct vrc_cntr *cntr = container_of(fid, struct vrc_cntr, fid.fid);
-	uint64_t known = 0;
-	int i;
-
-	for (i = 0; i < VRC_CNTR_CNT; i++)
-		known |= kinds[i];
-	if (!flags || flags & ~known) {
-		vrc_warn(EP_CTRL, "ep %p: counter bound with flags 0x%" PRIx64
-			 "; one or more of FI_SEND, FI_RECV, FI_READ, FI_WRITE, "
-			 "FI_REMOTE_READ and FI_REMOTE_WRITE are needed\n",
-			 (void *)ep, flags);
-		return -FI_EBADFLAGS;
-	}
-	if (cntr->domain != ep->domain) {
-		vrc_warn(EP_CTRL, "ep %p: counter of another domain\n",
-			 (void *)ep);
-		return -FI_EINVAL;
-	}
-	for (i = 0; i < VRC_CNTR_CNT; i++)
-		if (flags & kinds[i] && ep->cntr[i]) {
-			vrc_warn(EP_CTRL, "ep %p: already bound to a counter "
-				 "for flag 0x%" PRIx64 "\n", (void *)ep,
-				 kinds[i]);
-			return -FI_EINVAL;
-		}
-	for (i = 0; i < VRC_CNTR_CNT; i++)
-		if (flags & kinds[i]) {
-			ep->cntr[i] = cntr;
-			atomic_fetch_add(&cntr->ref, 1);
-		}
-	return 0;
-}
-
-void vrc_cntr_unbind(struct vrc_ep *ep)
-{
-	for (int i = 0; i < VRC_CNTR_CNT; i++) {
-		if (ep->cntr[i])
-			atomic_fetch_sub(&ep->cntr[i]->ref, 1);
-		ep->cntr[i] = NULL;
-	}
-}
-
-static struct counted_cq *find(struct vrc_cntr *cntr, const struct vrc_cq *cq)
-{
-	struct counted_cq *counted;
-	struct list *pos;
-
-	list_for_each(pos, &cntr->cqs) {
-		counted = list_entry(pos, struct counted_cq, node);
-		if (counted->cq == cq)
-			return counted;
-	}
-	return NULL;
-}
-
-/* Caller holds cntr->lock. */
-static int watch_new(struct vrc_cntr *cntr, struct vrc_cq *cq)
-{
-	struct epoll_event event = { .events = EPOLLIN };
-	struct counted_cq *counted;
-
-	if (!cq->channel && cntr->wait_obj == FI_WAIT_FD) {
-		vrc_warn(CNTR, "counter %p is waited for by FI_WAIT_FD, and the "
-			 "completion queue %p of its endpoint was opened with "
-			 "FI_WAIT_NONE\n", (void *)cntr, (void *)cq);
-		return -FI_EINVAL;
-	}
-	counted = calloc(1, sizeof(*counted));
-	if (!counted)
-		return -FI_ENOMEM;
-	if (cq->channel && epoll_ctl(cntr->epoll_fd, EPOLL_CTL_ADD,
-				     cq->channel->fd, &event)) {
-		free(counted);
-		return vrc_err(errno);
-	}
-	cntr->can_sleep &= cq->channel != NULL;
-	counted->cq = cq;
-	counted->refs = 1;
-	list_add_tail(&cntr->cqs, &counted->node);
-	return 0;
-}
-
-static int watch(struct vrc_cntr *cntr, struct vrc_cq *cq)
-{
-	struct counted_cq *counted;
-	int ret = 0;
-
-	if (!cntr)
-		return 0;
-	lock_take(&cntr->lock);
-	counted = find(cntr, cq);
-	if (counted)
-		counted->refs++;
-	else
-		ret = watch_new(cntr, cq);
-	lock_drop(&cntr->lock);
-	return ret;
-}
-
-static void unwatch(struct vrc_cntr *cntr, struct vrc_cq *cq)
-{
-	struct counted_cq *counted;
-
-	if (!cntr)
-		return;
-	lock_take(&cntr->lock);
-	counted = find(cntr, cq);
-	if (counted && !--counted->refs) {
-		if (cq->channel)
-			epoll_ctl(cntr->epoll_fd, EPOLL_CTL_DEL,
-				  cq->channel->fd, NULL);
-		list_del(&counted->node);
-		free(counted);
-	}
-	lock_drop(&cntr->lock);
-}
-
-static struct vrc_cq *cq_of(const struct vrc_ep *ep, int kind)
-{
-	return kind == VRC_CNTR_RECV || kind == VRC_CNTR_REMOTE_READ ||
-			       kind == VRC_CNTR_REMOTE_WRITE ?
-		       ep->rx_cq :
-		       ep->tx_cq;
-}
-
-int vrc_cntr_enable(struct vrc_ep *ep)
-{
-	int i, ret;
-
-	for (i = 0; i < VRC_CNTR_CNT; i++) {
-		ret = watch(ep->cntr[i], cq_of(ep, i));
-		if (ret)
-			goto err_unwatch;
-	}
-	return 0;
-
-err_unwatch:
-	while (i--)
-		unwatch(ep->cntr[i], cq_of(ep, i));
-	return ret;
-}
-
-void vrc_cntr_disable(struct vrc_ep *ep)
-{
-	for (int i = 0; i < VRC_CNTR_CNT; i++)
-		unwatch(ep->cntr[i], cq_of(ep, i));
-}
-
-bool vrc_cntr_tx(const struct vrc_ep *ep)
-{
-	return ep->cntr[VRC_CNTR_SEND] || ep->cntr[VRC_CNTR_READ] ||
-	       ep->cntr[VRC_CNTR_WRITE];
-}
-
-bool vrc_cntr_rx(const struct vrc_ep *ep)
-{
-	return ep->cntr[VRC_CNTR_RECV] || ep->cntr[VRC_CNTR_REMOTE_WRITE];
 }
 
 /* ---- opening and closing ---- */
@@ -518,6 +326,7 @@ static int cntr_close(struct fid *fid)
 
 	if (atomic_load(&cntr->ref))
 		return -FI_EBUSY;
+	vrc_wait_leave(cntr->wait_set, fid);
 	wait_close(cntr);
 	lock_fini(&cntr->lock);
 	atomic_fetch_sub(&cntr->domain->ref, 1);
@@ -553,12 +362,6 @@ static int attr_check(const struct fi_cntr_attr *attr)
 			 "FI_CNTR_EVENTS_COMP is\n", (int)attr->events);
 		return -FI_ENOSYS;
 	}
-	if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC &&
-	    attr->wait_obj != FI_WAIT_FD) {
-		vrc_warn(CNTR, "fi_cntr_open: wait object %d not supported; "
-			 "NONE, UNSPEC and FD are\n", (int)attr->wait_obj);
-		return -FI_ENOSYS;
-	}
 	if (attr->flags) {
 		vrc_warn(CNTR, "fi_cntr_open: flags 0x%" PRIx64 " not "
 			 "supported\n", attr->flags);
@@ -574,28 +377,37 @@ int vrc_cntr_open(struct fid_domain *domain_fid, struct fi_cntr_attr *attr,
 	struct vrc_cntr *cntr;
 	int ret;
 
-	ret = attr ? attr_check(attr) : 0;
+	ret = attr ? vrc_wait_obj_check("fi_cntr_open", domain->fabric,
+					attr->wait_obj, attr->wait_set) : 0;
+	if (!ret && attr)
+		ret = attr_check(attr);
 	if (ret)
 		return ret;
 	cntr = calloc(1, sizeof(*cntr));
 	if (!cntr)
 		return -FI_ENOMEM;
-	ret = wait_open(cntr);
-	if (ret) {
-		wait_close(cntr);
-		free(cntr);
-		return ret;
-	}
 	cntr->domain = domain;
 	cntr->wait_obj = attr ? attr->wait_obj : FI_WAIT_UNSPEC;
 	cntr->can_sleep = true;
 	lock_init(&cntr->lock);
 	list_init(&cntr->cqs);
-	atomic_fetch_add(&domain->ref, 1);
 	cntr->fid.fid.fclass = FI_CLASS_CNTR;
 	cntr->fid.fid.context = context;
 	cntr->fid.fid.ops = VRC_OPS(&cntr_fi_ops);
 	cntr->fid.ops = VRC_OPS(&cntr_ops);
+	ret = wait_open(cntr);
+	if (!ret && cntr->wait_obj == FI_WAIT_SET) {
+		ret = vrc_wait_join(attr->wait_set, &cntr->fid.fid,
+				    cntr->epoll_fd);
+		cntr->wait_set = attr->wait_set;
+	}
+	if (ret) {
+		wait_close(cntr);
+		lock_fini(&cntr->lock);
+		free(cntr);
+		return ret;
+	}
+	atomic_fetch_add(&domain->ref, 1);
 	*out = &cntr->fid;
 	return 0;
 }

@@ -72,6 +72,7 @@ static int cq_close(struct fid *fid)
 	if (cq->unacked_events)
 		domain->ops->ack_cq_events(cq->cq, cq->unacked_events);
 	cq->unacked_events = 0;
+	vrc_wait_leave(cq->wait_set, fid);
 	domain->ops->destroy_cq(cq->cq);
 	wait_close(cq);
 	while ((node = list_pop(&cq->soft)))
@@ -98,7 +99,9 @@ static int cq_control(struct fid *fid, int command, void *arg)
 		if (!arg)
 			return -FI_EINVAL;
 		*(enum fi_wait_obj *)arg =
-			cq->channel ? FI_WAIT_FD : FI_WAIT_NONE;
+			cq->wait_set ? FI_WAIT_SET :
+			cq->channel  ? FI_WAIT_FD :
+				       FI_WAIT_NONE;
 		return 0;
 	default:
 		return -FI_ENOSYS;
@@ -372,12 +375,6 @@ static const struct fi_ops_cq *format_ops(enum fi_cq_format format)
 
 static int attr_check(const struct fi_cq_attr *attr)
 {
-	if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC &&
-	    attr->wait_obj != FI_WAIT_FD) {
-		vrc_warn(CQ, "fi_cq_open: wait object %d not supported; NONE, "
-			 "UNSPEC and FD are\n", attr->wait_obj);
-		return -FI_ENOSYS;
-	}
 	if (attr->wait_obj != FI_WAIT_NONE &&
 	    attr->wait_cond != FI_CQ_COND_NONE) {
 		vrc_warn(CQ, "fi_cq_open: wait condition %d not supported\n",
@@ -420,7 +417,10 @@ int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
 
 	if (!attr)
 		return -FI_EINVAL;
-	ret = attr_check(attr);
+	ret = vrc_wait_obj_check("fi_cq_open", domain->fabric, attr->wait_obj,
+				 attr->wait_set);
+	if (!ret)
+		ret = attr_check(attr);
 	if (ret)
 		return ret;
 	ops = format_ops(attr->format);
@@ -460,14 +460,23 @@ int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
 		goto err_wait_close;
 	}
 	lock_init(&cq->lock);
-	atomic_fetch_add(&domain->ref, 1);
 	cq->fid.fid.fclass = FI_CLASS_CQ;
 	cq->fid.fid.context = context;
 	cq->fid.fid.ops = VRC_OPS(&cq_fi_ops);
 	cq->fid.ops = VRC_OPS(ops);
+	if (attr->wait_obj == FI_WAIT_SET) {
+		ret = vrc_wait_join(attr->wait_set, &cq->fid.fid, cq->epoll_fd);
+		if (ret)
+			goto err_destroy_cq;
+		cq->wait_set = attr->wait_set;
+	}
+	atomic_fetch_add(&domain->ref, 1);
 	*out = &cq->fid;
 	return 0;
 
+err_destroy_cq:
+	lock_fini(&cq->lock);
+	domain->ops->destroy_cq(cq->cq);
 err_wait_close:
 	wait_close(cq);
 	free(cq);

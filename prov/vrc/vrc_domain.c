@@ -43,12 +43,6 @@ static int scalable_ep(struct fid_domain *domain, struct fi_info *info,
 	return -FI_ENOSYS;
 }
 
-static int poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
-		     struct fid_poll **pollset)
-{
-	return -FI_ENOSYS;
-}
-
 static int stx_ctx(struct fid_domain *domain, struct fi_tx_attr *attr,
 		   struct fid_stx **stx, void *context)
 {
@@ -100,7 +94,7 @@ static const struct fi_ops_domain domain_ops = {
 	.endpoint = vrc_ep_open,
 	.scalable_ep = scalable_ep,
 	.cntr_open = vrc_cntr_open,
-	.poll_open = poll_open,
+	.poll_open = vrc_poll_open,
 	.stx_ctx = stx_ctx,
 	.srx_ctx = srx_ctx,
 	.query_atomic = query_atomic,

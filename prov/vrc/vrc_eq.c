@@ -330,7 +330,8 @@ static int eq_control(struct fid *fid, int command, void *arg)
 	case FI_GETWAITOBJ:
 		if (!arg)
 			return -FI_EINVAL;
-		*(enum fi_wait_obj *)arg = eq->wait_obj;
+		*(enum fi_wait_obj *)arg = eq->wait_set ? FI_WAIT_SET :
+							  eq->wait_obj;
 		return 0;
 	default:
 		return -FI_ENOSYS;
@@ -388,6 +389,7 @@ static int eq_close(struct fid *fid)
 
 	if (atomic_load(&eq->ref))
 		return -FI_EBUSY;
+	vrc_wait_leave(eq->wait_set, fid);
 	vrc_eq_thread_stop(eq);
 	lock_take(&eq->lock);
 	vrc_eq_forget(eq, NULL);
@@ -427,24 +429,16 @@ static const struct fi_ops_eq eq_ops = {
 	.strerror = eq_strerror,
 };
 
-static int check_attr(const struct fi_eq_attr *attr)
+static int check_attr(const struct vrc_fabric *fabric,
+		      const struct fi_eq_attr *attr)
 {
 	if (attr->flags & ~(FI_WRITE | FI_AFFINITY)) {
 		vrc_warn(EQ, "fi_eq_open: unknown flags 0x%" PRIx64 "\n",
 			 attr->flags);
 		return -FI_EINVAL;
 	}
-	switch (attr->wait_obj) {
-	case FI_WAIT_NONE:
-	case FI_WAIT_UNSPEC:
-	case FI_WAIT_FD:
-		return 0;
-	default:
-		vrc_warn(EQ, "fi_eq_open: wait object %d is not supported; "
-			 "use FI_WAIT_FD, FI_WAIT_UNSPEC or FI_WAIT_NONE\n",
-			 attr->wait_obj);
-		return -FI_ENOSYS;
-	}
+	return vrc_wait_obj_check("fi_eq_open", fabric, attr->wait_obj,
+				  attr->wait_set);
 }
 
 int vrc_eq_open(struct fid_fabric *fabric_fid, struct fi_eq_attr *attr,
@@ -455,7 +449,7 @@ int vrc_eq_open(struct fid_fabric *fabric_fid, struct fi_eq_attr *attr,
 	struct vrc_eq *eq;
 	int ret;
 
-	ret = check_attr(attr ? attr : &defaults);
+	ret = check_attr(fabric, attr ? attr : &defaults);
 	if (ret)
 		return ret;
 	eq = calloc(1, sizeof(*eq));
@@ -463,7 +457,7 @@ int vrc_eq_open(struct fid_fabric *fabric_fid, struct fi_eq_attr *attr,
 		return -FI_ENOMEM;
 	eq->wait_obj = attr ? attr->wait_obj : FI_WAIT_NONE;
 	/* What a program gets that leaves the choice to us. */
-	if (eq->wait_obj == FI_WAIT_UNSPEC)
+	if (eq->wait_obj == FI_WAIT_UNSPEC || eq->wait_obj == FI_WAIT_SET)
 		eq->wait_obj = FI_WAIT_FD;
 	eq->writable = attr && attr->flags & FI_WRITE;
 	ret = wait_init(eq);
@@ -477,14 +471,23 @@ int vrc_eq_open(struct fid_fabric *fabric_fid, struct fi_eq_attr *attr,
 	list_init(&eq->lingering);
 	eq->cm_epoll_fd = -1;
 	eq->fabric = fabric;
-	atomic_fetch_add(&fabric->ref, 1);
 	eq->fid.fid.fclass = FI_CLASS_EQ;
 	eq->fid.fid.context = context;
 	eq->fid.fid.ops = VRC_OPS(&eq_fi_ops);
 	eq->fid.ops = VRC_OPS(&eq_ops);
+	if (attr && attr->wait_obj == FI_WAIT_SET) {
+		ret = vrc_wait_join(attr->wait_set, &eq->fid.fid, eq->epoll_fd);
+		if (ret)
+			goto err_wait_fini;
+		eq->wait_set = attr->wait_set;
+	}
+	atomic_fetch_add(&fabric->ref, 1);
 	*out = &eq->fid;
 	return 0;
 
+err_wait_fini:
+	wait_fini(eq);
+	lock_fini(&eq->lock);
 err_free_eq:
 	free(eq);
 	return ret;

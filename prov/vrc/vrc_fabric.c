@@ -20,38 +20,13 @@ static int fabric_close(struct fid *fid)
 	return 0;
 }
 
-static int wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attr,
-		     struct fid_wait **waitset)
-{
-	return -FI_ENOSYS;
-}
-
 static int trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 {
-	int ret;
+	int ret = 0;
 
-	for (int i = 0; i < count; i++) {
-		switch (fids[i]->fclass) {
-		case FI_CLASS_EQ:
-			ret = vrc_eq_trywait(container_of(
-				fids[i], struct vrc_eq, fid.fid));
-			break;
-		case FI_CLASS_CQ:
-			ret = vrc_cq_trywait(container_of(
-				fids[i], struct vrc_cq, fid.fid));
-			break;
-		case FI_CLASS_CNTR:
-			ret = vrc_cntr_trywait(fids[i]);
-			break;
-		default:
-			vrc_warn(FABRIC, "fi_trywait: a fid of class %zu has "
-				 "no wait object\n", fids[i]->fclass);
-			ret = -FI_EINVAL;
-		}
-		if (ret)
-			return ret;
-	}
-	return 0;
+	for (int i = 0; i < count && !ret; i++)
+		ret = vrc_trywait(fids[i]);
+	return ret;
 }
 
 static int domain2(struct fid_fabric *fabric, struct fi_info *info,
@@ -77,7 +52,7 @@ static const struct fi_ops_fabric fabric_ops = {
 	.domain = vrc_domain_open,
 	.passive_ep = vrc_pep_open,
 	.eq_open = vrc_eq_open,
-	.wait_open = wait_open,
+	.wait_open = vrc_wait_open,
 	.trywait = trywait,
 	.domain2 = domain2,
 };

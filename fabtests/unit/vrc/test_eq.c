@@ -356,8 +356,7 @@ CLEAN_TEST(eq, strings)
 CLEAN_TEST(eq, attributes)
 {
 	static const enum fi_wait_obj bad[] = {
-		FI_WAIT_SET, FI_WAIT_MUTEX_COND, FI_WAIT_YIELD,
-		FI_WAIT_POLLFD, 99,
+		FI_WAIT_MUTEX_COND, FI_WAIT_YIELD, FI_WAIT_POLLFD, 99,
 	};
 	struct fi_eq_attr attr = { 0 };
 	struct fi_eq_entry entry = { 0 };
