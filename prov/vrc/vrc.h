@@ -449,7 +449,14 @@ void vrc_connreq_free(struct vrc_connreq *req);
 int vrc_ep_open(struct fid_domain *domain, struct fi_info *info,
 		struct fid_ep **ep, void *context);
 
+/* vrc_alias.c */
+int vrc_ep_alias(struct vrc_ep *ep, struct fi_alias *arg);
+
 /* vrc_ep_info.c */
+/* FI_GETOPSFLAG and FI_SETOPSFLAG: *flags has FI_TRANSMIT or FI_RECV, and is or
+ * becomes the rest of *tx or *rx. */
+int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,
+		    uint64_t *tx, uint64_t *rx);
 /* 0, or -FI_EINVAL and a warning that says what is wrong with info. */
 int vrc_ep_info_check(const struct vrc_dev *dev,
 		      const struct fi_info *info) __must_check;

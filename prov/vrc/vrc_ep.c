@@ -38,6 +38,8 @@ static int ep_close(struct fid *fid)
 	struct vrc_ep *ep = container_of(fid, struct vrc_ep, fid.fid);
 	int ret;
 
+	if (atomic_load(&ep->aliases))
+		return -FI_EBUSY;
 	vrc_cm_fini(ep);
 	if (ep->qp || ep->tx.req) {
 		ret = vrc_ep_drain(ep);
@@ -75,6 +77,15 @@ static int bind_eq(struct vrc_ep *ep, struct vrc_eq *eq)
 	return 0;
 }
 
+/* What calls without flags ask for. */
+static void visible_set(struct vrc_ep *ep)
+{
+	ep->tx_visible = !ep->tx_selective ||
+			 (ep->tx_op_flags & FI_COMPLETION);
+	ep->rx_visible = !ep->rx_selective ||
+			 (ep->rx_op_flags & FI_COMPLETION);
+}
+
 static int bind_cq(struct vrc_ep *ep, struct vrc_cq *cq, uint64_t flags)
 {
 	bool selective = flags & FI_SELECTIVE_COMPLETION;
@@ -101,17 +112,14 @@ static int bind_cq(struct vrc_ep *ep, struct vrc_cq *cq, uint64_t flags)
 	if (flags & FI_TRANSMIT) {
 		ep->tx_cq = cq;
 		ep->tx_selective = selective;
-		ep->tx_visible = !selective ||
-				 (ep->tx_op_flags & FI_COMPLETION);
 		atomic_fetch_add(&cq->ref, 1);
 	}
 	if (flags & FI_RECV) {
 		ep->rx_cq = cq;
 		ep->rx_selective = selective;
-		ep->rx_visible = !selective ||
-				 (ep->rx_op_flags & FI_COMPLETION);
 		atomic_fetch_add(&cq->ref, 1);
 	}
+	visible_set(ep);
 	return 0;
 }
 
@@ -229,10 +237,19 @@ static int ep_enable(struct vrc_ep *ep)
 static int ep_control(struct fid *fid, int command, void *arg)
 {
 	struct vrc_ep *ep = container_of(fid, struct vrc_ep, fid.fid);
+	int ret;
 
 	switch (command) {
 	case FI_ENABLE:
 		return ep_enable(ep);
+	case FI_ALIAS:
+		return vrc_ep_alias(ep, arg);
+	case FI_GETOPSFLAG:
+	case FI_SETOPSFLAG:
+		ret = vrc_ep_op_flags(ep, command, arg, &ep->tx_op_flags,
+				      &ep->rx_op_flags);
+		visible_set(ep);
+		return ret;
 	default:
 		return -FI_ENOSYS;
 	}

@@ -191,6 +191,7 @@ struct vrc_ep {
 
 	/* Cold. */
 	struct vrc_domain *domain;
+	atomic_int aliases;
 	struct vrc_eq *eq;
 	struct vrc_cq *tx_cq;
 	struct vrc_cq *rx_cq;

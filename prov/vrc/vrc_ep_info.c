@@ -20,7 +20,7 @@ static bool no_more_than(const char *name, uint64_t value, uint64_t allowed)
 {
 	if (!(value & ~allowed))
 		return true;
-	vrc_warn(EP_CTRL, "fi_endpoint: %s is 0x%" PRIx64 "; 0x%" PRIx64
+	vrc_warn(EP_CTRL, "%s: 0x%" PRIx64 "; 0x%" PRIx64
 		 " of that cannot be had\n", name, value, value & ~allowed);
 	return false;
 }
@@ -63,6 +63,34 @@ static bool contexts_ok(const struct fi_ep_attr *attr)
 	}
 	return in_range("ep_attr->tx_ctx_cnt", attr->tx_ctx_cnt, 0, 1) &&
 	       in_range("ep_attr->rx_ctx_cnt", attr->rx_ctx_cnt, 0, 1);
+}
+
+int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,
+		    uint64_t *tx, uint64_t *rx)
+{
+	uint64_t side, value;
+
+	if (!flags)
+		return -FI_EINVAL;
+	side = *flags & (FI_TRANSMIT | FI_RECV);
+	value = *flags & ~(FI_TRANSMIT | FI_RECV);
+	if (side != FI_TRANSMIT && side != FI_RECV) {
+		vrc_warn(EP_CTRL, "ep %p: operation flags 0x%" PRIx64 "; one of "
+			 "FI_TRANSMIT and FI_RECV must be among them\n",
+			 (const void *)ep, *flags);
+		return -FI_EINVAL;
+	}
+	if (command == FI_GETOPSFLAG) {
+		*flags = side == FI_TRANSMIT ? *tx : *rx;
+		return 0;
+	}
+	if (!no_more_than("operation flags", value,
+			  side == FI_TRANSMIT ?
+				  vrc_tx_op_flags(ep->domain->dev) :
+				  VRC_RX_OP_FLAGS))
+		return -FI_EBADFLAGS;
+	*(side == FI_TRANSMIT ? tx : rx) = value;
+	return 0;
 }
 
 int vrc_ep_info_check(const struct vrc_dev *dev, const struct fi_info *info)

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/* The alias of an endpoint: vrc_alias.c, and its atomics, vrc_alias_atomic.c. */
+#ifndef VRC_ALIAS_H
+#define VRC_ALIAS_H
+
+#include "vrc.h"
+
+struct vrc_alias {
+	struct fid_ep fid;
+	struct vrc_ep *ep;
+	uint64_t tx_flags;
+	uint64_t rx_flags;
+};
+
+static inline const struct vrc_alias *vrc_alias(const struct fid_ep *fid)
+{
+	return (const struct vrc_alias *)((const char *)fid -
+					  offsetof(struct vrc_alias, fid));
+}
+
+static inline struct fid_ep *vrc_alias_parent(const struct fid_ep *fid)
+{
+	return &vrc_alias(fid)->ep->fid;
+}
+
+extern const struct fi_ops_atomic vrc_alias_atomic_ops;
+
+#endif
