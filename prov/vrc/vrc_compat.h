@@ -23,6 +23,13 @@
 #define FI_ORDER_STRICT 0x3FFULL
 #endif
 
+/*
+ * "Not through a cache": a flag of libfabric's own, in no public header, with
+ * which the providers that it layers over others (ofi_rxm) register their pools.
+ * The same bit in 1.17 and in 2.x.
+ */
+#define VRC_MR_NOCACHE (UINT64_C(1) << 60)
+
 /* The mr_mode bits that FI_MR_BASIC stood for before API version 1.5. */
 enum {
 	VRC_MR_BASIC_MAP =

@@ -91,9 +91,9 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 	if (fid->fclass != FI_CLASS_DOMAIN || !attr)
 		return -FI_EINVAL;
 	domain = container_of(fid, struct vrc_domain, fid.fid);
-	if (flags) {
+	if (flags & ~VRC_MR_NOCACHE) {
 		vrc_warn(MR, "fi_mr_reg: flags 0x%" PRIx64 " not supported\n",
-			 flags);
+			 flags & ~VRC_MR_NOCACHE);
 		return -FI_EBADFLAGS;
 	}
 	if (attr->iov_count != 1 || !attr->mr_iov) {
