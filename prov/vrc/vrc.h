@@ -139,6 +139,9 @@ struct vrc_domain {
 	bool thread_safe;
 	/* The application registers nothing (no FI_MR_LOCAL): vrc_local.c. */
 	bool local_reg;
+	/* Takes what nobody wants of atomics; NULL without FI_ATOMIC. */
+	uint64_t *scratch;
+	struct ibv_mr *scratch_mr;
 	/* The most that a queue pair was seen to inline, bytes. */
 	atomic_uint max_inline;
 };
@@ -341,6 +344,12 @@ void vrc_dev_put(struct vrc_dev *dev);
 /* The device's entry for that IP, or NULL. */
 const struct vrc_addr *vrc_dev_find_addr(const struct vrc_dev *dev,
 					 const struct sockaddr *sa);
+/* Whether the device carries out atomics. mlx5 says so only if their results
+ * have the host's byte order. */
+static inline bool vrc_dev_has_atomics(const struct vrc_dev *dev)
+{
+	return dev->attr.atomic_cap != IBV_ATOMIC_NONE;
+}
 /* A context of our own on the device; errno is set when NULL. */
 struct ibv_context *vrc_dev_open(const struct vrc_dev *dev) __must_check;
 
@@ -374,6 +383,10 @@ void vrc_mr_explain(const struct vrc_domain *domain, const void *buf,
 static inline bool vrc_desc_ok(uint32_t desc_tag, const void *desc)
 {
 	return (uint32_t)((uintptr_t)desc >> 32) == desc_tag;
+}
+static inline void *vrc_desc(uint32_t desc_tag, uint32_t lkey)
+{
+	return (void *)((uintptr_t)desc_tag << 32 | lkey);
 }
 static inline uint32_t vrc_desc_lkey(const void *desc)
 {
@@ -458,7 +471,7 @@ int vrc_ep_alias(struct vrc_ep *ep, struct fi_alias *arg);
 int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,
 		    uint64_t *tx, uint64_t *rx);
 /* 0, or -FI_EINVAL and a warning that says what is wrong with info. */
-int vrc_ep_info_check(const struct vrc_dev *dev,
+int vrc_ep_info_check(const struct vrc_domain *domain,
 		      const struct fi_info *info) __must_check;
 
 /* vrc_qp.c: an endpoint's queue pair. All return 0 or -FI_E*. */
@@ -508,6 +521,16 @@ int vrc_local_reg(struct vrc_ep *ep, struct vrc_ring *ring,
 /* Deregisters what the records first .. end - 1 hold. */
 void vrc_local_release(struct vrc_ep *ep, struct vrc_ring *ring, uint32_t first,
 		       uint32_t end);
+
+/* vrc_atomic.c */
+extern const struct fi_ops_atomic vrc_atomic_ops_locked;
+extern const struct fi_ops_atomic vrc_atomic_ops_unlocked;
+/* fi_domain with FI_ATOMIC, and its reverse. */
+int vrc_atomic_open(struct vrc_domain *domain) __must_check;
+void vrc_atomic_close(struct vrc_domain *domain);
+int vrc_query_atomic(struct fid_domain *domain, enum fi_datatype datatype,
+		     enum fi_op op, struct fi_atomic_attr *attr,
+		     uint64_t flags);
 
 /* vrc_msg.c, vrc_rma.c */
 extern const struct fi_ops_msg vrc_msg_ops_locked;

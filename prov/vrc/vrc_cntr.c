@@ -53,6 +53,8 @@ static enum vrc_cntr_kind kind_of(const struct vrc_req *req, bool by_write)
 		[VRC_OP_RECV] = VRC_CNTR_RECV,
 		[VRC_OP_READ] = VRC_CNTR_READ,
 		[VRC_OP_WRITE] = VRC_CNTR_WRITE,
+		[VRC_OP_ATOMIC] = VRC_CNTR_WRITE,
+		[VRC_OP_FETCH_ATOMIC] = VRC_CNTR_READ,
 	};
 
 	return by_write ? VRC_CNTR_REMOTE_WRITE : kinds[req->op];

@@ -14,6 +14,8 @@ static const uint64_t op_flags[VRC_OP_CNT] = {
 	[VRC_OP_RECV] = FI_RECV | FI_MSG,
 	[VRC_OP_READ] = FI_READ | FI_RMA,
 	[VRC_OP_WRITE] = FI_WRITE | FI_RMA,
+	[VRC_OP_ATOMIC] = FI_WRITE | FI_ATOMIC,
+	[VRC_OP_FETCH_ATOMIC] = FI_READ | FI_ATOMIC,
 };
 
 uint64_t vrc_op_flags(unsigned int op)

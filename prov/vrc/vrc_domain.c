@@ -18,6 +18,7 @@ static int domain_close(struct fid *fid)
 
 	if (atomic_load(&domain->ref))
 		return -FI_EBUSY;
+	vrc_atomic_close(domain);
 	ret = domain->ops->dealloc_pd(domain->pd);
 	if (ret) {
 		vrc_warn(DOMAIN, "domain %s: protection domain cannot be freed: %s\n",
@@ -55,13 +56,6 @@ static int srx_ctx(struct fid_domain *domain, struct fi_rx_attr *attr,
 	return -FI_ENOSYS;
 }
 
-static int query_atomic(struct fid_domain *domain, enum fi_datatype datatype,
-			enum fi_op op, struct fi_atomic_attr *attr,
-			uint64_t flags)
-{
-	return -FI_EOPNOTSUPP;
-}
-
 static int query_collective(struct fid_domain *domain,
 			    enum fi_collective_op coll,
 			    struct fi_collective_attr *attr, uint64_t flags)
@@ -97,7 +91,7 @@ static const struct fi_ops_domain domain_ops = {
 	.poll_open = vrc_poll_open,
 	.stx_ctx = stx_ctx,
 	.srx_ctx = srx_ctx,
-	.query_atomic = query_atomic,
+	.query_atomic = vrc_query_atomic,
 	.query_collective = query_collective,
 	.endpoint2 = endpoint2,
 };
@@ -154,6 +148,11 @@ int vrc_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info,
 			 domain->dev->name, fi_strerror(-ret));
 		goto err_close_device;
 	}
+	if (info->caps & FI_ATOMIC && vrc_dev_has_atomics(domain->dev)) {
+		ret = vrc_atomic_open(domain);
+		if (ret)
+			goto err_dealloc_pd;
+	}
 	/* Only the levels below SAFE promise one thread per object at a time. */
 	domain->thread_safe =
 		info->domain_attr->threading == FI_THREAD_SAFE ||
@@ -175,6 +174,8 @@ int vrc_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info,
 	*out = &domain->fid;
 	return 0;
 
+err_dealloc_pd:
+	domain->ops->dealloc_pd(domain->pd);
 err_close_device:
 	domain->ops->close_device(domain->verbs);
 err_put_dev:

@@ -350,7 +350,7 @@ int vrc_ep_open(struct fid_domain *domain_fid, struct fi_info *info,
 	struct vrc_ep *ep;
 	int ret;
 
-	ret = vrc_ep_info_check(domain->dev, info);
+	ret = vrc_ep_info_check(domain, info);
 	if (ret)
 		return ret;
 	ep = aligned_alloc(CACHELINE, (sizeof(*ep) + CACHELINE - 1) &
@@ -391,7 +391,11 @@ int vrc_ep_open(struct fid_domain *domain_fid, struct fi_info *info,
 	ep->fid.rma = VRC_OPS(domain->thread_safe ? &vrc_rma_ops_locked :
 						    &vrc_rma_ops_unlocked);
 	ep->fid.tagged = VRC_OPS(&vrc_nosys_tagged);
-	ep->fid.atomic = VRC_OPS(&vrc_nosys_atomic);
+	ep->fid.atomic = VRC_OPS(!(info->caps & FI_ATOMIC) ?
+					 &vrc_nosys_atomic :
+				 domain->thread_safe ?
+					 &vrc_atomic_ops_locked :
+					 &vrc_atomic_ops_unlocked);
 	ep->fid.collective = VRC_OPS(&vrc_nosys_collective);
 	*out = &ep->fid;
 	return 0;

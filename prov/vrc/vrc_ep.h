@@ -40,6 +40,8 @@ enum vrc_op {
 	VRC_OP_RECV,
 	VRC_OP_READ,
 	VRC_OP_WRITE,
+	VRC_OP_ATOMIC,	     /* changes, and nothing comes back */
+	VRC_OP_FETCH_ATOMIC, /* what was there comes back */
 	/* Ours, never shown to the application, and in no ring. */
 	VRC_OP_CREDIT,
 	VRC_OP_CNT,
@@ -139,10 +141,12 @@ struct vrc_cm {
 	struct vrc_peer peer;
 };
 
-/* What a send has to pass before it may be posted; see vrc_credit.c. */
+/* What a send has to pass before it may be posted; see vrc_credit.c. Nothing
+ * costs those anything that have none of it. */
 enum vrc_gate {
 	VRC_GATE_CREDITS = 1 << 0, /* the peer must have a receive posted */
 	VRC_GATE_FIRST = 1 << 1,   /* the peer must speak first */
+	VRC_GATE_FENCE = 1 << 2,   /* behind an atomic; see vrc_post.c */
 };
 
 enum vrc_cntr_kind {
@@ -167,7 +171,7 @@ struct vrc_ep {
 	 * is completed from the ledger. vrc_now_ms(). */
 	_Atomic uint64_t flush_deadline_ms;
 	_Atomic int state;	/* enum vrc_ep_state; written under eq->lock */
-	_Atomic unsigned int gate; /* enum vrc_gate; 0 once connected: none */
+	_Atomic unsigned int gate; /* enum vrc_gate; 0: nothing to pass */
 	struct vrc_credit *credit; /* vrc_credit.c; NULL: not offered */
 	bool tx_selective;	/* FI_SELECTIVE_COMPLETION on the bind */
 	bool rx_selective;
@@ -185,6 +189,9 @@ struct vrc_ep {
 	uint32_t desc_tag;
 	uint8_t *bounce;	/* tx slots of inject_size, when larger than inline */
 	uint32_t bounce_lkey;
+	uint32_t no_read_before; /* an atomic, and with it every record of tx
+				  * before this one, is behind all reads
+				  * there; guarded by tx_lock */
 
 	struct lock tx_lock;
 	struct lock rx_lock;

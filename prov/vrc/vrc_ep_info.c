@@ -93,14 +93,32 @@ int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,
 	return 0;
 }
 
-int vrc_ep_info_check(const struct vrc_dev *dev, const struct fi_info *info)
+static bool atomics_ok(const struct vrc_domain *domain,
+		       const struct fi_info *info)
 {
+	if (!(info->caps & FI_ATOMIC) || domain->scratch_mr)
+		return true;
+	vrc_warn(EP_CTRL, "fi_endpoint: caps has FI_ATOMIC; %s %s\n",
+		 domain->dev->name,
+		 vrc_dev_has_atomics(domain->dev) ?
+			 "was opened as a domain without it" :
+			 "has no atomic operations");
+	return false;
+}
+
+int vrc_ep_info_check(const struct vrc_domain *domain,
+		      const struct fi_info *info)
+{
+	const struct vrc_dev *dev = domain->dev;
+
 	if (!info || !info->ep_attr || !info->tx_attr || !info->rx_attr ||
 	    info->ep_attr->type != FI_EP_MSG) {
 		vrc_warn(EP_CTRL, "fi_endpoint: the info is not one of ours\n");
 		return -FI_EINVAL;
 	}
+
 	if (sizes_ok(dev, info) && contexts_ok(info->ep_attr) &&
+	    atomics_ok(domain, info) &&
 	    no_more_than("caps", info->caps,
 			 VRC_PRIMARY_CAPS | VRC_SECONDARY_CAPS) &&
 	    no_more_than("tx_attr->op_flags", info->tx_attr->op_flags,

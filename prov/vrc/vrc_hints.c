@@ -62,7 +62,7 @@ uint64_t vrc_hints_expand(uint64_t caps)
 {
 	if ((caps & FI_MSG) && !(caps & MSG_DIRECTION))
 		caps |= MSG_DIRECTION;
-	if ((caps & FI_RMA) && !(caps & RMA_DIRECTION))
+	if ((caps & (FI_RMA | FI_ATOMIC)) && !(caps & RMA_DIRECTION))
 		caps |= RMA_DIRECTION;
 	return caps;
 }
@@ -186,16 +186,17 @@ bool vrc_hints_mr(const struct fi_info *hints, uint32_t version,
 
 static bool check_order(struct vrc_query *query)
 {
+	const uint64_t order = VRC_MSG_ORDER | VRC_ATOMIC_ORDER;
 	const struct fi_tx_attr *tx = query->hints->tx_attr;
 	const struct fi_rx_attr *rx = query->hints->rx_attr;
 
 	if (tx && (!check_flags(query, "tx_attr->msg_order", tx->msg_order,
-				VRC_MSG_ORDER, FI_TYPE_MSG_ORDER) ||
+				order, FI_TYPE_MSG_ORDER) ||
 		   !check_flags(query, "tx_attr->comp_order", tx->comp_order,
 				FI_ORDER_STRICT, FI_TYPE_MSG_ORDER)))
 		return false;
 	return !rx || (check_flags(query, "rx_attr->msg_order", rx->msg_order,
-				   VRC_MSG_ORDER, FI_TYPE_MSG_ORDER) &&
+				   order, FI_TYPE_MSG_ORDER) &&
 		       check_flags(query, "rx_attr->comp_order", rx->comp_order,
 				   FI_ORDER_STRICT, FI_TYPE_MSG_ORDER));
 }
@@ -337,7 +338,8 @@ static bool check_sizes(struct vrc_query *query, const struct fi_info *limits,
 
 		if ((hint->since_1_5 &&
 		     FI_VERSION_LT(query->version, FI_VERSION(1, 5))) ||
-		    (hint->rma && !(query->hints->caps & FI_RMA)) ||
+		    (hint->rma &&
+		     !(query->hints->caps & (FI_RMA | FI_ATOMIC))) ||
 		    !size_get(query->hints, hint, &asked))
 			continue;
 		size_get(limits, hint, &have);
@@ -375,6 +377,29 @@ static bool check_protocol(struct vrc_query *query,
 	return true;
 }
 
+/* Asked for, or meant by an order that only they can have. */
+static bool check_atomics(struct vrc_query *query, const struct fi_info *limits,
+			  const struct vrc_dev *dev)
+{
+	const struct fi_info *hints = query->hints;
+	uint64_t order = (hints->tx_attr ? hints->tx_attr->msg_order : 0) |
+			 (hints->rx_attr ? hints->rx_attr->msg_order : 0);
+
+	if (limits->caps & FI_ATOMIC)
+		return true;
+	if (hints->caps & FI_ATOMIC)
+		vrc_whynot_add(&query->why, "caps",
+			       "asks FI_ATOMIC, and %s has no atomic "
+			       "operations", dev->name);
+	else if (order & VRC_ATOMIC_ORDER)
+		vrc_whynot_add(&query->why, "msg_order",
+			       "asks for an order of atomics, and %s has no "
+			       "atomic operations", dev->name);
+	else
+		return true;
+	return false;
+}
+
 bool vrc_hints_check_limits(struct vrc_query *query,
 			    const struct fi_info *limits,
 			    const struct vrc_dev *dev)
@@ -383,7 +408,8 @@ bool vrc_hints_check_limits(struct vrc_query *query,
 
 	if (!hints)
 		return true;
-	if (!check_flags(query, "caps", hints->caps & VRC_SECONDARY_CAPS,
+	if (!check_atomics(query, limits, dev) ||
+	    !check_flags(query, "caps", hints->caps & VRC_SECONDARY_CAPS,
 			 limits->caps, FI_TYPE_CAPS) ||
 	    !check_sizes(query, limits, dev))
 		return false;

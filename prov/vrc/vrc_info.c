@@ -139,6 +139,12 @@ struct fi_info *vrc_info_limits(const struct vrc_dev *dev,
 	info->caps = VRC_PRIMARY_CAPS | comm;
 	limits_ep(info->ep_attr, dev, addr);
 	limits_tx_rx(info, dev, version);
+	if (vrc_dev_has_atomics(dev)) {
+		info->tx_attr->msg_order |= VRC_ATOMIC_ORDER;
+		info->rx_attr->msg_order |= VRC_ATOMIC_ORDER;
+	} else {
+		info->caps &= ~FI_ATOMIC;
+	}
 	limits_domain(info->domain_attr, dev);
 	info->domain_attr->caps = comm;
 	info->domain_attr->name = strdup(dev->name);

@@ -30,19 +30,25 @@ enum {
 };
 
 #define VRC_PRIMARY_CAPS                                                       \
-	(FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE |            \
-	 FI_REMOTE_READ | FI_REMOTE_WRITE)
+	(FI_MSG | FI_RMA | FI_ATOMIC | FI_SEND | FI_RECV | FI_READ |           \
+	 FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define VRC_SECONDARY_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define VRC_TX_CAPS (FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE)
+#define VRC_TX_CAPS                                                            \
+	(FI_MSG | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE)
 #define VRC_RX_CAPS                                                            \
-	(FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE)
+	(FI_MSG | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ |              \
+	 FI_REMOTE_WRITE)
 #define VRC_RX_OP_FLAGS FI_COMPLETION
-/* Reads and sends may overtake nothing; writes and sends may overtake an
- * earlier read, whose answer is still on its way (IBTA 10.8.3.3). */
+/* Reads and atomics may overtake nothing; writes and sends may overtake an
+ * earlier read, whose answer is still on its way (IBTA 10.8.3.3). Where an atomic
+ * is one of the two, vrc_post.c fences what needs it. */
 #define VRC_MSG_ORDER                                                          \
 	(FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_RAS | FI_ORDER_WAW |           \
 	 FI_ORDER_WAS | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_RMA_RAR |       \
 	 FI_ORDER_RMA_RAW | FI_ORDER_RMA_WAW)
+#define VRC_ATOMIC_ORDER                                                       \
+	(FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR |     \
+	 FI_ORDER_ATOMIC_WAW)
 
 /* What one call of fi_getinfo asks. */
 struct vrc_query {

@@ -58,6 +58,9 @@ int vrc_mr_access(const struct vrc_domain *domain, uint64_t access)
 	/* IBTA C10-56: remote write wants local write. */
 	if (access & FI_REMOTE_WRITE)
 		flags |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+	/* An atomic may always write, even if it only reads. */
+	if (access & FI_REMOTE_WRITE && domain->scratch_mr)
+		flags |= IBV_ACCESS_REMOTE_ATOMIC;
 	/* RFC 5040 6.6: the sink of a read is written to by the peer. */
 	if (domain->dev->is_iwarp && (access & FI_READ))
 		flags |= IBV_ACCESS_REMOTE_WRITE;
@@ -134,8 +137,7 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 	mr->fid.fid.fclass = FI_CLASS_MR;
 	mr->fid.fid.context = attr->context;
 	mr->fid.fid.ops = VRC_OPS(&mr_fi_ops);
-	mr->fid.mem_desc = (void *)((uintptr_t)domain->desc_tag << 32 |
-				    mr->mr->lkey);
+	mr->fid.mem_desc = vrc_desc(domain->desc_tag, mr->mr->lkey);
 	mr->fid.key = mr->mr->rkey;
 	*out = &mr->fid;
 	return 0;

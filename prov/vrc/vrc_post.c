@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * The cold side of posting: what is said when an operation cannot be taken.
+ * The cold side of posting: what is said when an operation cannot be taken, and
+ * what is done where atomics are among the others.
+ *
+ * An atomic is answered, as a read is, and what is posted behind it may be carried
+ * out before it: a send or write. A read may be carried out again, if its answer
+ * was lost, after an atomic that was posted behind it. Both would break the order
+ * that we promise, and a fence on the later one prevents it: the device holds it
+ * back until there is nothing more to be answered. So that those who use no atomics
+ * pay nothing, the first is a bit in ep->gate, and the second is found in the
+ * ledger, where no record is looked at for a second atomic.
  */
 #include <errno.h>
 
@@ -36,4 +45,52 @@ int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
 	    atomic_load(&ring->head) != atomic_load(&ring->tail))
 		return -FI_EAGAIN;
 	return vrc_err(err);
+}
+
+int vrc_gate_pass(struct vrc_ep *ep, struct ibv_send_wr *wr)
+{
+	unsigned int gate = atomic_load(&ep->gate);
+
+	if (gate & (VRC_GATE_CREDITS | VRC_GATE_FIRST) &&
+	    vrc_credit_take(ep, wr->opcode))
+		return -FI_EAGAIN;
+	/* Atomics and reads stay in order by themselves. */
+	if (gate & VRC_GATE_FENCE && wr->opcode != IBV_WR_RDMA_READ &&
+	    wr->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD &&
+	    wr->opcode != IBV_WR_ATOMIC_CMP_AND_SWP) {
+		wr->send_flags |= IBV_SEND_FENCE;
+		atomic_fetch_and(&ep->gate, ~(unsigned int)VRC_GATE_FENCE);
+	}
+	return 0;
+}
+
+void vrc_gate_return(struct vrc_ep *ep, const struct ibv_send_wr *wr)
+{
+	if (atomic_load(&ep->gate) & VRC_GATE_CREDITS)
+		vrc_credit_return(ep, wr->opcode);
+	/* One too many does no harm. */
+	if (wr->send_flags & IBV_SEND_FENCE)
+		atomic_fetch_or(&ep->gate, VRC_GATE_FENCE);
+}
+
+bool vrc_read_in_front(struct vrc_ep *ep)
+{
+	uint32_t head = atomic_load(&ep->tx.head);
+	uint32_t tail = atomic_load(&ep->tx.tail);
+	uint32_t i = ep->no_read_before;
+	bool found = false;
+
+	/* What is retired has been answered. */
+	if ((int32_t)(tail - i) > 0)
+		i = tail;
+	for (; i != head && !found; i++)
+		found = ep->tx.req[i & ep->tx.mask].op == VRC_OP_READ;
+	return found;
+}
+
+void vrc_atomic_posted(struct vrc_ep *ep)
+{
+	ep->no_read_before = atomic_load(&ep->tx.head);
+	if (!(atomic_load(&ep->gate) & VRC_GATE_FENCE))
+		atomic_fetch_or(&ep->gate, VRC_GATE_FENCE);
 }

@@ -33,6 +33,8 @@ struct vrc_tx {
 	uint64_t data;
 	uint64_t remote_addr;
 	uint64_t rkey;
+	uint64_t compare_add;	/* of an atomic */
+	uint64_t swap;		/* of a compare and swap */
 	void *context;
 	bool visible;		/* wants a completion */
 	bool part;		/* of an operation; not the last of it */
@@ -41,10 +43,32 @@ struct vrc_tx {
 /* vrc_post.c: why an endpoint takes no work now; -FI_E*. */
 int vrc_tx_not_ready(const struct vrc_ep *ep);
 int vrc_rx_not_ready(const struct vrc_ep *ep);
+/* 0 or -FI_EAGAIN: whether wr may be posted, now that ep's gate is not open. It
+ * may be changed for that. Caller holds tx_lock, and takes it back if wr is not
+ * posted. */
+int vrc_gate_pass(struct vrc_ep *ep, struct ibv_send_wr *wr);
+void vrc_gate_return(struct vrc_ep *ep, const struct ibv_send_wr *wr);
+/* An atomic is about to be posted: whether a read is in front of it that it must
+ * not overtake. Caller holds tx_lock. */
+bool vrc_read_in_front(struct vrc_ep *ep);
+/* One was posted. */
+void vrc_atomic_posted(struct vrc_ep *ep);
 /* What a refused post of req means: -FI_EAGAIN only if a completion will clear
  * it. */
 int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
 		    const struct vrc_req *req, int err);
+
+/* What comes back goes to the memory that the operation names. */
+static __hot_inline bool vrc_fetches(enum vrc_op op)
+{
+	return op == VRC_OP_READ || op == VRC_OP_ATOMIC ||
+	       op == VRC_OP_FETCH_ATOMIC;
+}
+
+static __hot_inline bool vrc_is_atomic(enum vrc_op op)
+{
+	return op == VRC_OP_ATOMIC || op == VRC_OP_FETCH_ATOMIC;
+}
 
 /* A work request that uses up a receive of the peer's. */
 static __hot_inline bool vrc_takes_receive(enum ibv_wr_opcode opcode)
@@ -169,17 +193,21 @@ static __hot_inline int vrc_tx_build(struct vrc_ep *ep, struct vrc_req *req,
 	int ret;
 
 	wr->send_flags = 0;
-	if (tx->op != VRC_OP_READ && len <= ep->inline_size) {
+	if (!vrc_fetches(tx->op) && len <= ep->inline_size) {
 		wr->send_flags = IBV_SEND_INLINE;
 		wr->num_sge = vrc_sge_fill(ep, sge, tx->iov, NULL, tx->iov_cnt,
 					   false);
-	} else if (tx->op != VRC_OP_READ && (tx->flags & FI_INJECT)) {
+	} else if (!vrc_fetches(tx->op) && (tx->flags & FI_INJECT)) {
 		wr->num_sge = 1;
 		vrc_bounce(ep, req, tx, len, sge);
+	} else if (tx->op == VRC_OP_ATOMIC) {
+		/* Memory of ours, which is registered. */
+		wr->num_sge = vrc_sge_fill(ep, sge, tx->iov, tx->desc,
+					   tx->iov_cnt, true);
 	} else {
 		ret = vrc_sge_local(ep, &ep->tx, req, sge, tx->iov, tx->desc,
 				    tx->iov_cnt,
-				    tx->op == VRC_OP_READ ? FI_READ : 0);
+				    vrc_fetches(tx->op) ? FI_READ : 0);
 		if (unlikely(ret < 0))
 			return ret;
 		wr->num_sge = ret;
@@ -188,10 +216,26 @@ static __hot_inline int vrc_tx_build(struct vrc_ep *ep, struct vrc_req *req,
 	if ((tx->flags & FI_FENCE) &&
 	    !(tx->op == VRC_OP_READ && ep->tx.unordered))
 		wr->send_flags |= IBV_SEND_FENCE;
+	if (vrc_is_atomic(tx->op) && vrc_read_in_front(ep))
+		wr->send_flags |= IBV_SEND_FENCE;
 	if (tx->visible || vrc_ring_signal_due(&ep->tx) ||
 	    ep->tx.signal_all)
 		wr->send_flags |= IBV_SEND_SIGNALED;
 	return 0;
+}
+
+static __hot_inline void vrc_wr_remote(struct ibv_send_wr *wr,
+				       const struct vrc_tx *tx)
+{
+	if (vrc_is_atomic(tx->op)) {
+		wr->wr.atomic.remote_addr = tx->remote_addr;
+		wr->wr.atomic.rkey = (uint32_t)tx->rkey;
+		wr->wr.atomic.compare_add = tx->compare_add;
+		wr->wr.atomic.swap = tx->swap;
+	} else {
+		wr->wr.rdma.remote_addr = tx->remote_addr;
+		wr->wr.rdma.rkey = (uint32_t)tx->rkey;
+	}
 }
 
 static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
@@ -226,18 +270,17 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	ret = vrc_tx_build(ep, req, tx, len, &wr, sge);
 	if (unlikely(ret))
 		goto out;
+	wr.opcode = tx->opcode;
 	gated = atomic_load_explicit(&ep->gate, memory_order_relaxed);
-	if (unlikely(gated && vrc_credit_take(ep, tx->opcode))) {
+	if (unlikely(gated && vrc_gate_pass(ep, &wr))) {
 		ret = vrc_post_failed(ep, &ep->tx, req, EAGAIN);
 		goto out;
 	}
 	wr.wr_id = (uintptr_t)req;
 	wr.next = NULL;
 	wr.sg_list = sge;
-	wr.opcode = tx->opcode;
 	wr.imm_data = htonl((uint32_t)tx->data);
-	wr.wr.rdma.remote_addr = tx->remote_addr;
-	wr.wr.rdma.rkey = (uint32_t)tx->rkey;
+	vrc_wr_remote(&wr, tx);
 	req->context = tx->context;
 	req->len = len;
 	req->op = (uint16_t)tx->op;
@@ -247,10 +290,12 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	if (unlikely(ret)) {
 		ret = vrc_post_failed(ep, &ep->tx, req, ret);
 		if (gated)
-			vrc_credit_return(ep, tx->opcode);
+			vrc_gate_return(ep, &wr);
 		goto out;
 	}
 	vrc_ring_advance(&ep->tx, wr.send_flags & IBV_SEND_SIGNALED);
+	if (vrc_is_atomic(tx->op))
+		vrc_atomic_posted(ep);
 out:
 	if (locked)
 		lock_drop(&ep->tx_lock);

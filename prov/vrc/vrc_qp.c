@@ -101,6 +101,8 @@ static int qp_to_init(struct vrc_ep *ep)
 	};
 	int ret;
 
+	if (ep->info->caps & FI_ATOMIC)
+		attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
 	ret = ep->domain->ops->modify_qp(ep->qp, &attr,
 					 IBV_QP_STATE | IBV_QP_PKEY_INDEX |
 						 IBV_QP_PORT |

@@ -412,6 +412,7 @@ static struct fake_device *add(const char *name)
 		.max_cq = 2000,
 		.max_cqe = 65536,
 		.max_mr = 3000,
+		.atomic_cap = IBV_ATOMIC_HCA,
 		.phys_port_cnt = 1,
 	};
 	for (int i = 0; i < 2; i++)
@@ -447,6 +448,7 @@ struct fake_device *fake_add_iwarp(const char *name)
 
 	dev->device.node_type = IBV_NODE_RNIC;
 	dev->device.transport_type = IBV_TRANSPORT_IWARP;
+	dev->attr.atomic_cap = IBV_ATOMIC_NONE;
 	return dev;
 }
 

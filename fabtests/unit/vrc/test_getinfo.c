@@ -205,7 +205,7 @@ ParameterizedTest(int *index, getinfo, refusal, .timeout = 60)
 
 CLEAN_TEST(getinfo, caps_refused)
 {
-	static const uint64_t other[] = { FI_TAGGED,	    FI_ATOMIC,
+	static const uint64_t other[] = { FI_TAGGED,	    FI_TRIGGER,
 					  FI_MULTICAST,	    FI_HMEM,
 					  FI_MULTI_RECV,    FI_RMA_EVENT,
 					  FI_DIRECTED_RECV, 1ULL << 60 };
@@ -392,8 +392,8 @@ CLEAN_TEST(getinfo, order)
 	hints->rx_attr->msg_order = FI_ORDER_SAS;
 	hints->tx_attr->comp_order = FI_ORDER_STRICT;
 	cr_assert_eq(ask(), 0);
-	cr_assert_eq(info->tx_attr->msg_order, VRC_MSG_ORDER);
-	cr_assert_eq(info->rx_attr->msg_order, VRC_MSG_ORDER);
+	cr_assert_eq(info->tx_attr->msg_order, VRC_MSG_ORDER | VRC_ATOMIC_ORDER);
+	cr_assert_eq(info->rx_attr->msg_order, VRC_MSG_ORDER | VRC_ATOMIC_ORDER);
 	cr_assert_eq(info->tx_attr->comp_order, FI_ORDER_STRICT);
 	cr_assert_eq(info->ep_attr->max_order_raw_size, 1u << 30);
 	cr_assert_eq(info->ep_attr->max_order_waw_size, 1u << 30);
@@ -409,6 +409,44 @@ CLEAN_TEST(getinfo, order)
 	hints->caps = FI_RMA;
 	hints->ep_attr->max_order_raw_size = (1u << 30) + 1;
 	refused("max_order_raw_size", "1073741825", "1073741824");
+}
+
+CLEAN_TEST(getinfo, atomics)
+{
+	hints->caps = FI_ATOMIC;
+	hints->tx_attr->msg_order = VRC_ATOMIC_ORDER;
+	cr_assert_eq(ask(), 0);
+	cr_assert_eq(info->caps & VRC_PRIMARY_CAPS,
+		     FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ |
+			     FI_REMOTE_WRITE);
+	cr_assert_eq(info->tx_attr->caps, FI_ATOMIC | FI_READ | FI_WRITE);
+	cr_assert_eq(info->rx_attr->caps,
+		     FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE);
+	/* Being the target takes what it takes for RMA. */
+	hints->domain_attr->mr_mode = FI_MR_LOCAL;
+	refused("mr_mode", "FI_MR_VIRT_ADDR", NULL);
+}
+
+/* There is a device, but it has none of them. */
+CLEAN_TEST(getinfo, no_atomics)
+{
+	roce->attr.atomic_cap = IBV_ATOMIC_NONE;
+	cr_assert_eq(ask(), 0);
+	cr_assert_eq(info->caps & VRC_PRIMARY_CAPS,
+		     VRC_PRIMARY_CAPS & ~FI_ATOMIC);
+	cr_assert(!(info->tx_attr->caps & FI_ATOMIC));
+	cr_assert(!(info->rx_attr->caps & FI_ATOMIC));
+	cr_assert_eq(info->tx_attr->msg_order, VRC_MSG_ORDER);
+	cr_assert_eq(info->rx_attr->msg_order, VRC_MSG_ORDER);
+	hints->caps = FI_MSG | FI_ATOMIC;
+	refused("caps", "FI_ATOMIC", "roce0");
+}
+
+CLEAN_TEST(getinfo, no_order_of_atomics)
+{
+	roce->attr.atomic_cap = IBV_ATOMIC_NONE;
+	hints->rx_attr->msg_order = FI_ORDER_ATOMIC_RAW;
+	refused("msg_order", "order of atomics", "roce0");
 }
 
 /* inject_size is a promise, whatever the device inlines. */

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Which work requests atomics become, and which of those around them are fenced,
+ * so that the order that is promised is kept on a device that keeps no more than
+ * it must. The device is a list of the work requests.
+ */
+#include <criterion/criterion.h>
+
+#include "../../../prov/vrc/vrc.h"
+
+struct fi_provider vrc_prov = { .name = "vrc" };
+
+enum { SIZE = 8, DESC_TAG = 0x76720001 };
+
+static struct ibv_send_wr last;	  /* as it was posted */
+static struct ibv_sge last_sge;
+static unsigned int posted;
+static int post_error;
+static bool no_credit;
+static unsigned int returned;
+
+static struct vrc_req records[SIZE];
+static struct vrc_ep *ep;
+static uint64_t operand = 3, compare = 4, result;
+static void *desc;
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
+		     struct ibv_send_wr **bad)
+{
+	if (post_error)
+		return post_error;
+	last = *wr;
+	last_sge = wr->num_sge ? wr->sg_list[0] : (struct ibv_sge){ 0 };
+	posted++;
+	return 0;
+}
+
+static int deregistered;
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t len,
+			     int access)
+{
+	static struct ibv_mr mr = { .lkey = 55 };
+
+	cr_assert_eq(access, IBV_ACCESS_LOCAL_WRITE);
+	cr_assert_eq(len, 8);
+	return &mr;
+}
+
+static int dereg_mr(struct ibv_mr *mr)
+{
+	deregistered++;
+	return 0;
+}
+
+static const struct vrc_verbs_ops ops = {
+	.reg_mr = reg_mr,
+	.dereg_mr = dereg_mr,
+};
+
+static struct ibv_context context = { .ops.post_send = post_send };
+static struct ibv_qp qp = { .context = &context };
+static struct vrc_dev dev;
+static struct vrc_domain domain = {
+	.dev = &dev, .ops = &ops, .desc_tag = DESC_TAG,
+};
+
+/* The neighbours. */
+int vrc_credit_take(struct vrc_ep *of, enum ibv_wr_opcode opcode)
+{
+	return no_credit ? -FI_EAGAIN : 0;
+}
+
+void vrc_credit_return(struct vrc_ep *of, enum ibv_wr_opcode opcode)
+{
+	returned++;
+}
+
+void vrc_credit_posted(struct vrc_ep *of)
+{
+}
+
+int vrc_local_reg(struct vrc_ep *of, struct vrc_ring *ring,
+		  const struct vrc_req *req, int cnt, int access,
+		  struct ibv_sge *sge)
+{
+	return -FI_ENOMEM;
+}
+
+void vrc_local_release(struct vrc_ep *of, struct vrc_ring *ring, uint32_t first,
+		       uint32_t end)
+{
+}
+
+int vrc_mr_access(const struct vrc_domain *of, uint64_t access)
+{
+	return 0;
+}
+
+void vrc_mr_explain(const struct vrc_domain *of, const void *buf, size_t len,
+		    int err)
+{
+}
+
+static void init(void)
+{
+	ep = aligned_alloc(CACHELINE, sizeof(*ep));
+	memset(ep, 0, sizeof(*ep));
+	cr_assert_eq(vrc_atomic_open(&domain), 0);
+	ep->domain = &domain;
+	ep->desc_tag = DESC_TAG;
+	ep->qp = &qp;
+	ep->inject_size = 64;
+	ep->inline_size = 64;
+	ep->max_msg_size = 1 << 20;
+	ep->max_read_sge = VRC_IOV_LIMIT;
+	ep->tx_visible = true;
+	ep->tx.req = records;
+	ep->tx.mask = SIZE - 1;
+	ep->tx.size = SIZE;
+	for (uint32_t i = 0; i < SIZE; i++)
+		records[i] = (struct vrc_req){ .ep = ep, .slot = i };
+	atomic_init(&ep->state, VRC_EP_CONNECTED);
+	ep->fid.msg = VRC_OPS(&vrc_msg_ops_unlocked);
+	ep->fid.rma = VRC_OPS(&vrc_rma_ops_unlocked);
+	ep->fid.atomic = VRC_OPS(&vrc_atomic_ops_unlocked);
+	desc = vrc_desc(DESC_TAG, 66);
+}
+
+static void fini(void)
+{
+	vrc_atomic_close(&domain);
+	cr_assert_eq(deregistered, 1);
+	free(ep);
+}
+
+TestSuite(atomic, .init = init, .fini = fini, .timeout = 60);
+
+/* Each returns whether it was fenced. */
+static bool fenced(ssize_t ret, unsigned int before)
+{
+	cr_assert_eq(ret, 0, "%zd", ret);
+	cr_assert_eq(posted, before + 1);
+	return last.send_flags & IBV_SEND_FENCE;
+}
+
+static bool do_add(void)
+{
+	unsigned int before = posted;
+
+	return fenced(fi_atomic(&ep->fid, &operand, 1, NULL, 0, 0x1000, 7,
+				FI_UINT64, FI_SUM, NULL), before);
+}
+
+static bool do_swap(void)
+{
+	unsigned int before = posted;
+
+	return fenced(fi_compare_atomic(&ep->fid, &operand, 1, NULL, &compare,
+					NULL, &result, desc, 0, 0x1000, 7,
+					FI_INT64, FI_CSWAP, NULL), before);
+}
+
+static bool do_read(void)
+{
+	unsigned int before = posted;
+
+	return fenced(fi_read(&ep->fid, &result, 8, desc, 0, 0x1000, 7, NULL),
+		      before);
+}
+
+static bool do_write(void)
+{
+	unsigned int before = posted;
+
+	return fenced(fi_write(&ep->fid, &result, 8, desc, 0, 0x1000, 7, NULL),
+		      before);
+}
+
+static bool do_send(void)
+{
+	unsigned int before = posted;
+
+	return fenced(fi_inject(&ep->fid, &result, 8, 0), before);
+}
+
+/* The n oldest have completed. */
+static void retire(uint32_t n)
+{
+	atomic_fetch_add(&ep->tx.tail, n);
+}
+
+Test(atomic, work_requests)
+{
+	do_add();
+	cr_assert_eq(last.opcode, IBV_WR_ATOMIC_FETCH_AND_ADD);
+	cr_assert_eq(last.wr.atomic.remote_addr, 0x1000);
+	cr_assert_eq(last.wr.atomic.rkey, 7);
+	cr_assert_eq(last.wr.atomic.compare_add, 3);
+	cr_assert_eq(last.num_sge, 1);
+	cr_assert_eq(last_sge.addr, (uintptr_t)domain.scratch);
+	cr_assert_eq(last_sge.length, 8);
+	cr_assert_eq(last_sge.lkey, 55);
+	cr_assert(!(last.send_flags & IBV_SEND_INLINE));
+
+	do_swap();
+	cr_assert_eq(last.opcode, IBV_WR_ATOMIC_CMP_AND_SWP);
+	cr_assert_eq(last.wr.atomic.rkey, 7);
+	cr_assert_eq(last.wr.atomic.compare_add, 4);
+	cr_assert_eq(last.wr.atomic.swap, 3);
+	cr_assert_eq(last_sge.addr, (uintptr_t)&result);
+	cr_assert_eq(last_sge.lkey, 66);
+
+	/* Reading adds nothing. */
+	cr_assert_eq(fi_fetch_atomic(&ep->fid, &operand, 1, NULL, &result, desc,
+				     0, 0x1000, 7, FI_DOUBLE, FI_ATOMIC_READ,
+				     NULL), 0);
+	cr_assert_eq(last.opcode, IBV_WR_ATOMIC_FETCH_AND_ADD);
+	cr_assert_eq(last.wr.atomic.compare_add, 0);
+	cr_assert_eq(records[2].op, VRC_OP_FETCH_ATOMIC);
+	cr_assert_eq(records[2].len, 8);
+}
+
+/* What comes behind an atomic and may overtake it: the first of them. */
+Test(atomic, fence_behind)
+{
+	cr_assert(!do_send());
+	cr_assert(!do_add());
+	cr_assert(!do_swap());
+	cr_assert(!do_read());
+	cr_assert(do_send());
+	cr_assert(!do_write());
+	retire(6);
+	cr_assert(!do_swap());
+	cr_assert(do_write());
+	cr_assert(!do_send());
+	cr_assert_eq(atomic_load(&ep->gate), 0);
+}
+
+/* An atomic behind a read that may be carried out again: one of them. */
+Test(atomic, fence_in_front)
+{
+	cr_assert(!do_read());
+	cr_assert(do_add());
+	cr_assert(!do_swap());
+	cr_assert(!do_read());
+	cr_assert(!do_read());
+	cr_assert(do_swap());
+	cr_assert(!do_add());
+	retire(7);
+	cr_assert(!do_read());
+	retire(1);
+	cr_assert(!do_add());
+	/* Its record is used again by what is no read. */
+	for (int i = 0; i < 3 * SIZE; i++) {
+		do_write();
+		retire(1);
+		cr_assert(!do_add());
+		retire(1);
+	}
+}
+
+/* What the device does not take has fenced nothing. */
+Test(atomic, fence_is_kept)
+{
+	do_read();
+	post_error = ENOMEM;
+	cr_assert_eq(fi_atomic(&ep->fid, &operand, 1, NULL, 0, 0x1000, 7,
+			       FI_UINT64, FI_SUM, NULL), -FI_EAGAIN);
+	post_error = 0;
+	cr_assert(do_add());
+	post_error = ENOMEM;
+	cr_assert_eq(fi_inject(&ep->fid, &operand, 8, 0), -FI_EAGAIN);
+	post_error = 0;
+	cr_assert(do_write());
+	cr_assert(!do_write());
+	cr_assert_eq(returned, 0);
+}
+
+/* Beside credits, which have the same gate. */
+Test(atomic, fence_and_credits)
+{
+	atomic_store(&ep->gate, VRC_GATE_CREDITS);
+	do_add();
+	no_credit = true;
+	cr_assert_eq(fi_inject(&ep->fid, &operand, 8, 0), -FI_EAGAIN);
+	no_credit = false;
+	post_error = ENOMEM;
+	cr_assert_eq(fi_inject(&ep->fid, &operand, 8, 0), -FI_EAGAIN);
+	cr_assert_eq(returned, 1);
+	post_error = 0;
+	cr_assert(do_send());
+	cr_assert(!do_send());
+	cr_assert_eq(atomic_load(&ep->gate), VRC_GATE_CREDITS);
+}
