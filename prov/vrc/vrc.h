@@ -142,6 +142,10 @@ struct vrc_domain {
 	/* Takes what nobody wants of atomics; NULL without FI_ATOMIC. */
 	uint64_t *scratch;
 	struct ibv_mr *scratch_mr;
+	/* Statistics: registrations that there are, and that were refused. */
+	_Atomic uint64_t mr_cnt;
+	_Atomic uint64_t mr_bytes;
+	_Atomic uint64_t mr_failed;
 	/* The most that a queue pair was seen to inline, bytes. */
 	atomic_uint max_inline;
 };
@@ -150,6 +154,7 @@ struct vrc_mr {
 	struct fid_mr fid;
 	struct vrc_domain *domain;
 	struct ibv_mr *mr;
+	size_t len;
 };
 
 /* What the application is told about one operation. */
@@ -465,6 +470,10 @@ int vrc_ep_open(struct fid_domain *domain, struct fi_info *info,
 /* vrc_alias.c */
 int vrc_ep_alias(struct vrc_ep *ep, struct fi_alias *arg);
 
+/* vrc_ep_opt.c */
+int vrc_ep_getopt(fid_t fid, int level, int name, void *val, size_t *len);
+int vrc_ep_setopt(fid_t fid, int level, int name, const void *val, size_t len);
+
 /* vrc_ep_info.c */
 /* FI_GETOPSFLAG and FI_SETOPSFLAG: *flags has FI_TRANSMIT or FI_RECV, and is or
  * becomes the rest of *tx or *rx. */
@@ -598,6 +607,10 @@ int vrc_cq_keep(struct vrc_cq *cq);
 /* vrc_poll.c */
 int vrc_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
 		  struct fid_poll **pollset);
+
+/* vrc_stats.c: fi_open_ops of endpoints, completion queues and domains. */
+int vrc_stats_open(struct fid *fid, const char *name, uint64_t flags,
+		   void **ops, void *context);
 
 /* vrc_wait.c */
 /* 0 if it is safe to wait for fid's descriptor, -FI_EAGAIN if there is news. */

@@ -30,6 +30,16 @@
  */
 #define VRC_MR_NOCACHE (UINT64_C(1) << 60)
 
+/* Options of 2.x, in the order of its enumeration, which only grows. */
+enum {
+	VRC_OPT_MAX_MSG_SIZE = 12,
+	VRC_OPT_MAX_RMA_SIZE = 14,
+	VRC_OPT_MAX_ATOMIC_SIZE = 15,
+	VRC_OPT_INJECT_MSG_SIZE = 16,
+	VRC_OPT_INJECT_RMA_SIZE = 18,
+	VRC_OPT_INJECT_ATOMIC_SIZE = 19,
+};
+
 /* The mr_mode bits that FI_MR_BASIC stood for before API version 1.5. */
 enum {
 	VRC_MR_BASIC_MAP =

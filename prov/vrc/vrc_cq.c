@@ -350,7 +350,7 @@ static const struct fi_ops cq_fi_ops = {
 	.close = cq_close,
 	.bind = vrc_nosys_bind,
 	.control = cq_control,
-	.ops_open = vrc_nosys_ops_open,
+	.ops_open = vrc_stats_open,
 	.tostr = vrc_nosys_tostr,
 	.ops_set = vrc_nosys_ops_set,
 };

@@ -79,6 +79,7 @@ static __cold bool resolve_error(const struct ibv_wc *wc,
 				 struct vrc_comp *comp)
 {
 	vrc_cm_broken(req->ep);
+	atomic_fetch_add(&req->ep->errors, 1);
 	comp->context = req->context;
 	comp->flags = op_flags[req->op];
 	comp->len = req->len;

@@ -76,7 +76,7 @@ static const struct fi_ops domain_fi_ops = {
 	.close = domain_close,
 	.bind = vrc_nosys_bind,
 	.control = vrc_nosys_control,
-	.ops_open = vrc_nosys_ops_open,
+	.ops_open = vrc_stats_open,
 	.tostr = vrc_nosys_tostr,
 	.ops_set = vrc_nosys_ops_set,
 };

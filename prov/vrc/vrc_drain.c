@@ -176,6 +176,7 @@ static int ring_cancel(struct vrc_cq *cq, struct vrc_ep *ep,
 			};
 			list_add_tail(&cq->soft, &soft->node);
 		}
+		atomic_fetch_add(&ep->errors, 1);
 		if (ring->counted_on)
 			vrc_cntr_cancel(ring, req, i);
 		req->flags = VRC_REQ_CANCELLED;

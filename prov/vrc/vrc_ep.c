@@ -261,28 +261,6 @@ static ssize_t ep_cancel(fid_t fid, void *context)
 	return -FI_ENOSYS;
 }
 
-static int ep_getopt(fid_t fid, int level, int optname, void *optval,
-		     size_t *optlen)
-{
-	if (level != FI_OPT_ENDPOINT || optname != FI_OPT_CM_DATA_SIZE)
-		return -FI_ENOPROTOOPT;
-	if (!optval || !optlen)
-		return -FI_EINVAL;
-	if (*optlen < sizeof(size_t)) {
-		*optlen = sizeof(size_t);
-		return -FI_ETOOSMALL;
-	}
-	*(size_t *)optval = VRC_CM_DATA_SIZE;
-	*optlen = sizeof(size_t);
-	return 0;
-}
-
-static int ep_setopt(fid_t fid, int level, int optname, const void *optval,
-		     size_t optlen)
-{
-	return -FI_ENOPROTOOPT;
-}
-
 static int ctx_nosys_tx(struct fid_ep *sep, int index, struct fi_tx_attr *attr,
 			struct fid_ep **tx_ep, void *context)
 {
@@ -317,7 +295,7 @@ static const struct fi_ops ep_fi_ops = {
 	.close = ep_close,
 	.bind = ep_bind,
 	.control = ep_control,
-	.ops_open = vrc_nosys_ops_open,
+	.ops_open = vrc_stats_open,
 	.tostr = vrc_nosys_tostr,
 	.ops_set = vrc_nosys_ops_set,
 };
@@ -325,8 +303,8 @@ static const struct fi_ops ep_fi_ops = {
 static const struct fi_ops_ep ep_ops = {
 	.size = sizeof(struct fi_ops_ep),
 	.cancel = ep_cancel,
-	.getopt = ep_getopt,
-	.setopt = ep_setopt,
+	.getopt = vrc_ep_getopt,
+	.setopt = vrc_ep_setopt,
 	.tx_ctx = ctx_nosys_tx,
 	.rx_ctx = ctx_nosys_rx,
 	.rx_size_left = rx_size_left,

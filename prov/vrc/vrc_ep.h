@@ -93,6 +93,7 @@ struct vrc_ring {
 	bool signal_all; /* unordered, or counted */
 	bool counted_on; /* counters are bound; see vrc_cntr.c */
 	uint32_t counted; /* records before it are; guarded as tail is */
+	_Atomic uint32_t full; /* posts that found it so: statistics */
 	/* Written by posting only, after the device has the work request: the
 	 * completion of a record may be read before head is past it. Read by
 	 * others when a queue pair broke. */
@@ -199,6 +200,8 @@ struct vrc_ep {
 	/* Cold. */
 	struct vrc_domain *domain;
 	atomic_int aliases;
+	_Atomic uint64_t errors; /* statistics: failed completions, */
+	_Atomic uint64_t held_back; /* sends that waited for credits */
 	struct vrc_eq *eq;
 	struct vrc_cq *tx_cq;
 	struct vrc_cq *rx_cq;

@@ -32,6 +32,8 @@ static int mr_close(struct fid *fid)
 			 mr->fid.key, fi_strerror(-vrc_err(ret)));
 		return vrc_err(ret);
 	}
+	atomic_fetch_sub(&mr->domain->mr_cnt, 1);
+	atomic_fetch_sub(&mr->domain->mr_bytes, mr->len);
 	atomic_fetch_sub(&mr->domain->ref, 1);
 	free(mr);
 	return 0;
@@ -128,11 +130,15 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 				     vrc_mr_access(domain, attr->access));
 	if (!mr->mr) {
 		ret = errno;
+		atomic_fetch_add(&domain->mr_failed, 1);
 		vrc_mr_explain(domain, iov->iov_base, iov->iov_len, ret);
 		free(mr);
 		return vrc_err(ret);
 	}
 	mr->domain = domain;
+	mr->len = iov->iov_len;
+	atomic_fetch_add(&domain->mr_cnt, 1);
+	atomic_fetch_add(&domain->mr_bytes, mr->len);
 	atomic_fetch_add(&domain->ref, 1);
 	mr->fid.fid.fclass = FI_CLASS_MR;
 	mr->fid.fid.context = attr->context;

@@ -33,6 +33,12 @@ int vrc_rx_not_ready(const struct vrc_ep *ep)
 							 -FI_ESHUTDOWN;
 }
 
+int vrc_ring_full(struct vrc_ring *ring)
+{
+	atomic_fetch_add_explicit(&ring->full, 1, memory_order_relaxed);
+	return -FI_EAGAIN;
+}
+
 int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
 		    const struct vrc_req *req, int err)
 {
@@ -52,8 +58,10 @@ int vrc_gate_pass(struct vrc_ep *ep, struct ibv_send_wr *wr)
 	unsigned int gate = atomic_load(&ep->gate);
 
 	if (gate & (VRC_GATE_CREDITS | VRC_GATE_FIRST) &&
-	    vrc_credit_take(ep, wr->opcode))
+	    vrc_credit_take(ep, wr->opcode)) {
+		atomic_fetch_add(&ep->held_back, 1);
 		return -FI_EAGAIN;
+	}
 	/* Atomics and reads stay in order by themselves. */
 	if (gate & VRC_GATE_FENCE && wr->opcode != IBV_WR_RDMA_READ &&
 	    wr->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD &&

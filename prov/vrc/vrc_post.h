@@ -43,6 +43,8 @@ struct vrc_tx {
 /* vrc_post.c: why an endpoint takes no work now; -FI_E*. */
 int vrc_tx_not_ready(const struct vrc_ep *ep);
 int vrc_rx_not_ready(const struct vrc_ep *ep);
+/* A post finds no free record: -FI_EAGAIN. */
+int vrc_ring_full(struct vrc_ring *ring);
 /* 0 or -FI_EAGAIN: whether wr may be posted, now that ep's gate is not open. It
  * may be changed for that. Caller holds tx_lock, and takes it back if wr is not
  * posted. */
@@ -264,7 +266,7 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 		lock_take(&ep->tx_lock);
 	req = vrc_ring_next(&ep->tx);
 	if (unlikely(!req)) {
-		ret = -FI_EAGAIN;
+		ret = vrc_ring_full(&ep->tx);
 		goto out;
 	}
 	ret = vrc_tx_build(ep, req, tx, len, &wr, sge);
@@ -326,7 +328,7 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 		lock_take(&ep->rx_lock);
 	req = vrc_ring_next(&ep->rx);
 	if (unlikely(!req)) {
-		ret = -FI_EAGAIN;
+		ret = vrc_ring_full(&ep->rx);
 		goto out;
 	}
 	ret = vrc_sge_local(ep, &ep->rx, req, sge, iov, desc, cnt, FI_RECV);
