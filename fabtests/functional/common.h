@@ -43,6 +43,7 @@
 #include <rdma/fi_tagged.h>
 
 #include "compiler.h"
+#include "fi_names.h"
 
 /* Written to the application's side of the API contract of this release. */
 #define TEST_API FI_VERSION(1, 17)

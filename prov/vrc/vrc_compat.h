@@ -1,27 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * What differs between libfabric 1.17, which we build against, and 2.x, which
- * the same binary also loads on. Nothing else in the provider tests a version.
+ * What differs between libfabric 1.17 and 2.x. We build against either; what was
+ * built against 1.17 also loads on 2.x. Nothing else in the provider tests a version.
  */
 #ifndef VRC_COMPAT_H
 #define VRC_COMPAT_H
 
 #include <rdma/fabric.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
 
 #include "compiler.h"
-
-/* Gone from the 2.x headers, still passed by programs built against 1.x. */
-#ifndef FI_MR_BASIC
-#define FI_MR_BASIC 1
-#endif
-#ifndef FI_MR_SCALABLE
-#define FI_MR_SCALABLE 2
-#endif
-#ifndef FI_ORDER_STRICT
-#define FI_ORDER_STRICT 0x3FFULL
-#endif
+#include "fi_names.h"
 
 /*
  * "Not through a cache": a flag of libfabric's own, in no public header, with

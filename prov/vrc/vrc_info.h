@@ -14,10 +14,6 @@
 
 struct ifaddrs;
 
-#ifndef FI_LOCAL_MR
-#define FI_LOCAL_MR (1ULL << 55)
-#endif
-
 enum {
 	/* The most that hints may ask of inject_size. */
 	VRC_INJECT_MAX = 4096,
