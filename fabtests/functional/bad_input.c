@@ -468,7 +468,7 @@ static int wrong_info(void)
 		REFUSES(ep_attr->max_msg_size, SIZE_MAX);
 		REFUSES(ep_attr->max_msg_size,
 			cli.info->ep_attr->max_msg_size + 1);
-		REFUSES(ep_attr->rx_ctx_cnt, FI_SHARED_CONTEXT);
+		REFUSES(ep_attr->rx_ctx_cnt, 2);
 		REFUSES(ep_attr->tx_ctx_cnt, 2);
 		REFUSES(tx_attr->op_flags, FI_DELIVERY_COMPLETE);
 		REFUSES(rx_attr->op_flags, FI_MULTI_RECV);

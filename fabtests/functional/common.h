@@ -159,6 +159,9 @@ struct setup {
 	uint64_t rx_bind;
 	uint64_t tx_op_flags;
 	bool no_cq;		/* no completion queue is bound */
+	bool shared_rx;		/* rx_ctx_cnt is FI_SHARED_CONTEXT */
+	bool shared_tx;
+	enum fi_resource_mgmt resource_mgmt;
 	/* Binds what else there is to an endpoint before it is enabled. */
 	void (*bind)(struct end *e);
 };

@@ -24,6 +24,9 @@ struct fi_info *make_hints(const struct setup *how)
 	hints->rx_attr->size = how->rx_size;
 	hints->tx_attr->op_flags = how->tx_op_flags;
 	hints->domain_attr->threading = how->threading;
+	hints->domain_attr->resource_mgmt = how->resource_mgmt;
+	hints->ep_attr->rx_ctx_cnt = how->shared_rx ? FI_SHARED_CONTEXT : 0;
+	hints->ep_attr->tx_ctx_cnt = how->shared_tx ? FI_SHARED_CONTEXT : 0;
 	hints->domain_attr->mr_mode = how->mr_mode ? how->mr_mode :
 		FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED |
 		FI_MR_PROV_KEY;

@@ -11,10 +11,13 @@
  * Lock order, outermost first:
  *
  *	ep->tx_lock, ep->rx_lock	posting; never both
+ *	srx->lock			posting to a shared context
  *	poll->lock, wait->lock		members of a set; see vrc_poll.c, vrc_wait.c
  *	cntr->lock			a counter's queues; see vrc_cntr.c
  *	pep->lock			a passive endpoint's address and ids
+ *	srx->bind_lock			which queues a shared context ends in
  *	cq->lock			reading completions, draining an endpoint
+ *	srx->eps_lock			a shared context's endpoints
  *	eq->lock			connection events and endpoint states
  *	ep->credit->lock		what the peer was told; see vrc_credit.c
  *
@@ -135,8 +138,10 @@ struct vrc_domain {
 	atomic_int ref;
 	/* Upper half of every descriptor of this domain; see vrc_mr.c. */
 	uint32_t desc_tag;
+	enum fi_threading threading;
 	/* Threads may call into one object at once (FI_THREAD_SAFE). */
 	bool thread_safe;
+	bool rm_disabled; /* FI_RM_DISABLED was asked for */
 	/* The application registers nothing (no FI_MR_LOCAL): vrc_local.c. */
 	bool local_reg;
 	/* Takes what nobody wants of atomics; NULL without FI_ATOMIC. */
@@ -469,6 +474,27 @@ int vrc_ep_open(struct fid_domain *domain, struct fi_info *info,
 
 /* vrc_alias.c */
 int vrc_ep_alias(struct vrc_ep *ep, struct fi_alias *arg);
+/* vrc_srx.c: shared receive contexts; see vrc_srx.h. */
+int vrc_srx_open(struct fid_domain *domain, struct fi_rx_attr *attr,
+		 struct fid_ep **srx, void *context);
+/* fi_ep_bind; and when the endpoint closes. */
+int vrc_srx_bind(struct vrc_ep *ep, struct fid *fid);
+void vrc_srx_unbind(struct vrc_ep *ep);
+/* fi_enable of an endpoint that has one: room in its completion queue; then,
+ * when it has a queue pair, its place among those that a completion may be of.
+ * And the reverse of both. */
+int vrc_srx_reserve(struct vrc_ep *ep) __must_check;
+void vrc_srx_unreserve(struct vrc_ep *ep);
+void vrc_srx_attach(struct vrc_ep *ep);
+void vrc_srx_detach(struct vrc_ep *ep);
+struct ibv_srq *vrc_srx_srq(const struct vrc_ep *ep); /* or NULL */
+ssize_t vrc_srx_size_left(struct fid_ep *srx);
+
+/* vrc_stx.c: shared transmit contexts. */
+int vrc_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr,
+		 struct fid_stx **stx, void *context);
+int vrc_stx_bind(struct vrc_ep *ep, struct fid *fid);
+void vrc_stx_unbind(struct vrc_ep *ep);
 
 /* vrc_ep_opt.c */
 int vrc_ep_getopt(fid_t fid, int level, int name, void *val, size_t *len);
@@ -522,11 +548,13 @@ void vrc_credit_tick(struct vrc_eq *eq);
 
 /* vrc_local.c */
 int vrc_local_open(struct vrc_ring *ring) __must_check;
-/* Registers the cnt pieces of sge for the operation of req and fills in the
- * lkeys; access is ibv_access_flags. Returns cnt or -FI_E*. */
-int vrc_local_reg(struct vrc_ep *ep, struct vrc_ring *ring,
-		  const struct vrc_req *req, int cnt, int access,
-		  struct ibv_sge *sge) __must_check;
+/* Registers the cnt pieces of sge for an operation, whose registrations are
+ * kept in the VRC_IOV_LIMIT of slot, and fills in the lkeys; access is
+ * ibv_access_flags. Returns cnt or -FI_E*. */
+int vrc_local_reg(struct vrc_domain *domain, struct ibv_mr **slot, int cnt,
+		  int access, struct ibv_sge *sge) __must_check;
+/* Deregisters what a slot holds. */
+void vrc_local_drop(struct vrc_domain *domain, struct ibv_mr **slot);
 /* Deregisters what the records first .. end - 1 hold. */
 void vrc_local_release(struct vrc_ep *ep, struct vrc_ring *ring, uint32_t first,
 		       uint32_t end);
@@ -544,6 +572,9 @@ int vrc_query_atomic(struct fid_domain *domain, enum fi_datatype datatype,
 /* vrc_msg.c, vrc_rma.c */
 extern const struct fi_ops_msg vrc_msg_ops_locked;
 extern const struct fi_ops_msg vrc_msg_ops_unlocked;
+/* Of endpoints whose receives are posted to a shared context. */
+extern const struct fi_ops_msg vrc_msg_ops_locked_srx;
+extern const struct fi_ops_msg vrc_msg_ops_unlocked_srx;
 extern const struct fi_ops_rma vrc_rma_ops_locked;
 extern const struct fi_ops_rma vrc_rma_ops_unlocked;
 
@@ -644,10 +675,45 @@ bool vrc_cntr_rx(const struct vrc_ep *ep);
  * harm the second time. Caller holds the lock of the completion queue. */
 void vrc_cntr_count(struct vrc_ring *ring, const struct ibv_wc *wc,
 		    struct vrc_req *req, uint32_t next);
+/* The same for one of a shared context, which came to ep. */
+void vrc_cntr_count_shared(struct vrc_ep *ep, const struct ibv_wc *wc,
+			   struct vrc_req *req);
 /* Record number i failed without a completion. */
 void vrc_cntr_cancel(struct vrc_ring *ring, struct vrc_req *req, uint32_t i);
 
 /* vrc_nosys.c: one function per signature that libfabric may call. */
+ssize_t vrc_nosys_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
+		       fi_addr_t src_addr, void *context);
+ssize_t vrc_nosys_recvv(struct fid_ep *ep, const struct iovec *iov,
+			void **desc, size_t count, fi_addr_t src_addr,
+			void *context);
+ssize_t vrc_nosys_msg(struct fid_ep *ep, const struct fi_msg *msg,
+		      uint64_t flags);
+ssize_t vrc_nosys_send(struct fid_ep *ep, const void *buf, size_t len,
+		       void *desc, fi_addr_t dest_addr, void *context);
+ssize_t vrc_nosys_sendv(struct fid_ep *ep, const struct iovec *iov,
+			void **desc, size_t count, fi_addr_t dest_addr,
+			void *context);
+ssize_t vrc_nosys_inject(struct fid_ep *ep, const void *buf, size_t len,
+			 fi_addr_t dest_addr);
+ssize_t vrc_nosys_senddata(struct fid_ep *ep, const void *buf, size_t len,
+			   void *desc, uint64_t data, fi_addr_t dest_addr,
+			   void *context);
+ssize_t vrc_nosys_injectdata(struct fid_ep *ep, const void *buf, size_t len,
+			     uint64_t data, fi_addr_t dest_addr);
+ssize_t vrc_nosys_cancel(fid_t fid, void *context);
+int vrc_nosys_getopt(fid_t fid, int level, int optname, void *optval,
+		     size_t *optlen);
+int vrc_nosys_setopt(fid_t fid, int level, int optname, const void *optval,
+		     size_t optlen);
+int vrc_nosys_tx_ctx(struct fid_ep *sep, int index, struct fi_tx_attr *attr,
+		     struct fid_ep **tx_ep, void *context);
+int vrc_nosys_rx_ctx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
+		     struct fid_ep **rx_ep, void *context);
+ssize_t vrc_nosys_size_left(struct fid_ep *ep);
+extern const struct fi_ops_ep vrc_nosys_ep;
+extern const struct fi_ops_cm vrc_nosys_cm;
+extern const struct fi_ops_rma vrc_nosys_rma;
 extern const struct fi_ops_tagged vrc_nosys_tagged;
 extern const struct fi_ops_atomic vrc_nosys_atomic;
 extern const struct fi_ops_collective vrc_nosys_collective;

@@ -51,6 +51,7 @@ static enum vrc_cntr_kind kind_of(const struct vrc_req *req, bool by_write)
 	static const enum vrc_cntr_kind kinds[VRC_OP_CNT] = {
 		[VRC_OP_SEND] = VRC_CNTR_SEND,
 		[VRC_OP_RECV] = VRC_CNTR_RECV,
+		[VRC_OP_SHARED_RECV] = VRC_CNTR_RECV,
 		[VRC_OP_READ] = VRC_CNTR_READ,
 		[VRC_OP_WRITE] = VRC_CNTR_WRITE,
 		[VRC_OP_ATOMIC] = VRC_CNTR_WRITE,
@@ -86,6 +87,17 @@ void vrc_cntr_count(struct vrc_ring *ring, const struct ibv_wc *wc,
 			add(r->ep->cntr[kind_of(r, r == req && by_write)],
 			    r == req && failed);
 	}
+}
+
+void vrc_cntr_count_shared(struct vrc_ep *ep, const struct ibv_wc *wc,
+			   struct vrc_req *req)
+{
+	bool failed = wc->status != IBV_WC_SUCCESS;
+	bool by_write = !failed && wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+
+	if (!(req->flags & VRC_REQ_COUNTED))
+		add(ep->cntr[kind_of(req, by_write)], failed);
+	req->flags |= VRC_REQ_COUNTED;
 }
 
 void vrc_cntr_cancel(struct vrc_ring *ring, struct vrc_req *req, uint32_t i)

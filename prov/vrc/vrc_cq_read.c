@@ -6,12 +6,13 @@
  */
 #include <stdlib.h>
 
-#include "vrc.h"
+#include "vrc_srx.h"
 
 /* What a successful completion of each operation reports. */
 static const uint64_t op_flags[VRC_OP_CNT] = {
 	[VRC_OP_SEND] = FI_SEND | FI_MSG,
 	[VRC_OP_RECV] = FI_RECV | FI_MSG,
+	[VRC_OP_SHARED_RECV] = FI_RECV | FI_MSG,
 	[VRC_OP_READ] = FI_READ | FI_RMA,
 	[VRC_OP_WRITE] = FI_WRITE | FI_RMA,
 	[VRC_OP_ATOMIC] = FI_WRITE | FI_ATOMIC,
@@ -58,35 +59,43 @@ enum { RXE_VENDOR_ID = 0xffffff };
  * those out if there was no memory, or if vrc had registered it itself.
  */
 static __cold int recv_to_err(const struct ibv_wc *wc,
-			      const struct vrc_req *req)
+			      const struct vrc_req *req,
+			      const struct vrc_domain *domain)
 {
-	const struct vrc_dev *dev = req->ep->domain->dev;
+	const struct vrc_dev *dev = domain->dev;
 
 	if (wc->status != IBV_WC_LOC_QP_OP_ERR ||
 	    dev->attr.vendor_id != RXE_VENDOR_ID)
 		return status_to_err(wc->status);
-	if (!req->len || req->ep->local_reg)
+	if (!req->len || domain->local_reg)
 		return FI_ETRUNC;
-	vrc_warn(CQ, "ep %p: a message is longer than its receive of %zu "
-		 "bytes, or the descriptor does not cover those; %s does not "
-		 "say which\n", (void *)req->ep, req->len, dev->name);
+	vrc_warn(CQ, "receive %p: a message is longer than its %zu bytes, or "
+		 "the descriptor does not cover those; %s does not say which\n",
+		 req->context, req->len, dev->name);
 	return FI_EIO;
 }
 
-/* Only status and wr_id of a failed completion mean anything. */
+static void error_comp(const struct ibv_wc *wc, const struct vrc_req *req,
+		       struct vrc_comp *comp)
+{
+	comp->context = req->context;
+	comp->flags = op_flags[req->op];
+	comp->len = req->len;
+	comp->data = 0;
+	comp->prov_errno = (int)wc->status;
+}
+
+/* Only status, wr_id and qp_num of a failed completion mean anything. */
 static __cold bool resolve_error(const struct ibv_wc *wc,
 				 const struct vrc_req *req,
 				 struct vrc_comp *comp)
 {
 	vrc_cm_broken(req->ep);
 	atomic_fetch_add(&req->ep->errors, 1);
-	comp->context = req->context;
-	comp->flags = op_flags[req->op];
-	comp->len = req->len;
-	comp->data = 0;
-	comp->err = req->op == VRC_OP_RECV ? recv_to_err(wc, req) :
-					     status_to_err(wc->status);
-	comp->prov_errno = (int)wc->status;
+	error_comp(wc, req, comp);
+	comp->err = req->op == VRC_OP_RECV ?
+			    recv_to_err(wc, req, req->ep->domain) :
+			    status_to_err(wc->status);
 	return !(req->flags & VRC_REQ_PART);
 }
 
@@ -98,6 +107,74 @@ static __cold bool resolve_own(const struct ibv_wc *wc,
 		vrc_cm_broken(req->ep);
 	vrc_credit_written(req);
 	return false;
+}
+
+static __hot_inline void recv_comp(const struct ibv_wc *wc,
+				   struct vrc_comp *comp)
+{
+	comp->flags = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM ?
+			      FI_REMOTE_WRITE | FI_RMA :
+			      FI_RECV | FI_MSG;
+	comp->len = wc->byte_len;
+	comp->data = 0;
+	if (wc->wc_flags & IBV_WC_WITH_IMM) {
+		comp->flags |= FI_REMOTE_CQ_DATA;
+		comp->data = ntohl(wc->imm_data);
+	}
+}
+
+/* The endpoint that a receive of a shared context came to, if that matters. */
+static struct vrc_ep *shared_ep(const struct ibv_wc *wc,
+				const struct vrc_req *req)
+{
+	struct vrc_srx *srx = req->srx;
+
+	if (likely(wc->status == IBV_WC_SUCCESS &&
+		   !atomic_load_explicit(&srx->by_ep, memory_order_relaxed)))
+		return NULL;
+	return vrc_srx_ep(srx, wc->qp_num);
+}
+
+static bool shared_visible(const struct vrc_ep *ep, const struct ibv_wc *wc,
+			   const struct vrc_req *req)
+{
+	return wc->status != IBV_WC_SUCCESS || !ep || !ep->rx_selective ||
+	       req->flags & VRC_REQ_VISIBLE;
+}
+
+static __attribute__((noinline)) bool
+resolve_shared(const struct ibv_wc *wc, struct vrc_req *req,
+	       struct vrc_comp *comp)
+{
+	struct vrc_srx *srx = req->srx;
+	struct vrc_ep *ep = shared_ep(wc, req);
+	bool visible = shared_visible(ep, wc, req);
+
+	if (ep && vrc_cntr_rx(ep))
+		vrc_cntr_count_shared(ep, wc, req);
+	if (likely(wc->status == IBV_WC_SUCCESS)) {
+		comp->context = req->context;
+		comp->err = 0;
+		recv_comp(wc, comp);
+	} else {
+		if (ep)
+			vrc_cm_broken(ep);
+		error_comp(wc, req, comp);
+		comp->err = recv_to_err(wc, req, srx->domain);
+	}
+	if (unlikely(srx->mrs))
+		vrc_local_drop(srx->domain,
+			       &srx->mrs[(size_t)req->slot * VRC_IOV_LIMIT]);
+	vrc_srx_put(srx, req);
+	return visible;
+}
+
+static __attribute__((noinline)) bool
+resolve_outside(const struct ibv_wc *wc, struct vrc_req *req,
+		struct vrc_comp *comp)
+{
+	return req->op == VRC_OP_SHARED_RECV ? resolve_shared(wc, req, comp) :
+					       resolve_own(wc, req);
 }
 
 /* The tail of an unordered ring when req is done; next is the index after it,
@@ -116,9 +193,10 @@ static __cold uint32_t tail_behind_done(struct vrc_ring *ring,
 	return tail;
 }
 
-static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
+static __hot_inline bool resolve_ring(const struct ibv_wc *wc,
+				      struct vrc_req *req,
+				      struct vrc_comp *comp)
 {
-	struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
 	struct vrc_ep *ep = req->ep;
 	struct vrc_ring *ring = vrc_req_ring(req);
 	uint32_t tail = atomic_load_explicit(&ring->tail,
@@ -127,8 +205,6 @@ static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
 	uint32_t next = tail + behind + 1;
 	bool visible;
 
-	if (unlikely(req->op == VRC_OP_CREDIT))
-		return resolve_own(wc, req);
 	/* Only a broken queue pair's records are completed from the ledger
 	 * before the device gets to them (vrc_cq_expire). */
 	if (unlikely(atomic_load_explicit(&ep->flush_deadline_ms,
@@ -148,15 +224,7 @@ static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
 		comp->data = 0;
 		goto retire;
 	}
-	comp->flags = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM ?
-			      FI_REMOTE_WRITE | FI_RMA :
-			      FI_RECV | FI_MSG;
-	comp->len = wc->byte_len;
-	comp->data = 0;
-	if (wc->wc_flags & IBV_WC_WITH_IMM) {
-		comp->flags |= FI_REMOTE_CQ_DATA;
-		comp->data = ntohl(wc->imm_data);
-	}
+	recv_comp(wc, comp);
 retire:
 	if (unlikely(ring->counted_on))
 		vrc_cntr_count(ring, wc, req, next);
@@ -168,6 +236,15 @@ retire:
 	 * acquire in vrc_ring_next. */
 	atomic_store_explicit(&ring->tail, next, memory_order_release);
 	return visible;
+}
+
+static __hot_inline bool resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
+{
+	struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
+
+	if (unlikely(!vrc_req_in_ring(req)))
+		return resolve_outside(wc, req, comp);
+	return resolve_ring(wc, req, comp);
 }
 
 bool vrc_cq_resolve(const struct ibv_wc *wc, struct vrc_comp *comp)
@@ -234,10 +311,20 @@ static __hot_inline bool next_visible(struct vrc_cq *cq, struct vrc_comp *comp,
 void vrc_cq_count_raw(const struct ibv_wc *wc)
 {
 	struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
-	struct vrc_ring *ring = vrc_req_ring(req);
-	uint32_t tail = atomic_load(&ring->tail);
+	struct vrc_ring *ring;
+	struct vrc_ep *ep;
+	uint32_t tail;
 
-	if (req->op != VRC_OP_CREDIT && ring->counted_on)
+	if (req->op == VRC_OP_SHARED_RECV) {
+		ep = shared_ep(wc, req);
+		if (ep && vrc_cntr_rx(ep))
+			vrc_cntr_count_shared(ep, wc, req);
+	}
+	if (!vrc_req_in_ring(req))
+		return;
+	ring = vrc_req_ring(req);
+	tail = atomic_load(&ring->tail);
+	if (ring->counted_on)
 		vrc_cntr_count(ring, wc, req,
 			       tail + ((req->slot - tail) & ring->mask) + 1);
 }
@@ -247,8 +334,11 @@ static bool is_silent(const struct vrc_cq *cq, const struct ibv_wc *wc)
 {
 	const struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
 
-	return cq->nobody_reads || (wc->status == IBV_WC_SUCCESS &&
-				    !(req->flags & VRC_REQ_VISIBLE));
+	if (cq->nobody_reads)
+		return true;
+	if (req->op == VRC_OP_SHARED_RECV)
+		return !shared_visible(shared_ep(wc, req), wc, req);
+	return wc->status == IBV_WC_SUCCESS && !(req->flags & VRC_REQ_VISIBLE);
 }
 
 /* Those at the front of what was kept. */

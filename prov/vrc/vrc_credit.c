@@ -104,7 +104,8 @@ int vrc_credit_open(struct vrc_ep *ep)
 	int ret;
 
 	ep->gate = 0;
-	if (!vrc_credit_wanted(ep->domain->dev))
+	/* What is posted to a shared context is promised to nobody. */
+	if (!vrc_credit_wanted(ep->domain->dev) || ep->srx)
 		return 0;
 	credit = calloc(1, sizeof(*credit));
 	if (!credit)

@@ -44,18 +44,6 @@ static int scalable_ep(struct fid_domain *domain, struct fi_info *info,
 	return -FI_ENOSYS;
 }
 
-static int stx_ctx(struct fid_domain *domain, struct fi_tx_attr *attr,
-		   struct fid_stx **stx, void *context)
-{
-	return -FI_ENOSYS;
-}
-
-static int srx_ctx(struct fid_domain *domain, struct fi_rx_attr *attr,
-		   struct fid_ep **rx_ep, void *context)
-{
-	return -FI_ENOSYS;
-}
-
 static int query_collective(struct fid_domain *domain,
 			    enum fi_collective_op coll,
 			    struct fi_collective_attr *attr, uint64_t flags)
@@ -89,8 +77,8 @@ static const struct fi_ops_domain domain_ops = {
 	.scalable_ep = scalable_ep,
 	.cntr_open = vrc_cntr_open,
 	.poll_open = vrc_poll_open,
-	.stx_ctx = stx_ctx,
-	.srx_ctx = srx_ctx,
+	.stx_ctx = vrc_stx_open,
+	.srx_ctx = vrc_srx_open,
 	.query_atomic = vrc_query_atomic,
 	.query_collective = query_collective,
 	.endpoint2 = endpoint2,
@@ -153,6 +141,9 @@ int vrc_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info,
 		if (ret)
 			goto err_dealloc_pd;
 	}
+	domain->threading = info->domain_attr->threading;
+	domain->rm_disabled =
+		info->domain_attr->resource_mgmt == FI_RM_DISABLED;
 	/* Only the levels below SAFE promise one thread per object at a time. */
 	domain->thread_safe =
 		info->domain_attr->threading == FI_THREAD_SAFE ||

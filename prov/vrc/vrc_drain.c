@@ -13,7 +13,11 @@
 
 static bool wc_is_of(const struct ibv_wc *wc, const struct vrc_ep *ep)
 {
-	return ((const struct vrc_req *)(uintptr_t)wc->wr_id)->ep == ep;
+	const struct vrc_req *req = (const struct vrc_req *)(uintptr_t)wc->wr_id;
+
+	if (req->op == VRC_OP_SHARED_RECV)
+		return ep && ep->srx == req->srx && ep->qp_num == wc->qp_num;
+	return req->ep == ep;
 }
 
 /* Turns a completion of ep into one that stands alone; false if there is

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "vrc.h"
+#include "vrc_srx.h"
 
 static void refs_drop(struct vrc_ep *ep)
 {
@@ -28,9 +29,19 @@ static int tx_entries(const struct vrc_ep *ep)
 	return (int)ep->info->tx_attr->size + VRC_CREDIT_WRITES;
 }
 
-static int rx_entries(const struct vrc_ep *ep)
+static int rx_reserve(struct vrc_ep *ep)
 {
-	return (int)ep->info->rx_attr->size;
+	return ep->srx ? vrc_srx_reserve(ep) :
+			 vrc_cq_reserve(ep->rx_cq,
+					(int)ep->info->rx_attr->size);
+}
+
+static void rx_unreserve(struct vrc_ep *ep)
+{
+	if (ep->srx)
+		vrc_srx_unreserve(ep);
+	else
+		vrc_cq_unreserve(ep->rx_cq, (int)ep->info->rx_attr->size);
 }
 
 static int ep_close(struct fid *fid)
@@ -46,11 +57,15 @@ static int ep_close(struct fid *fid)
 		if (ret)
 			return ret;
 		vrc_qp_destroy(ep);
+		if (ep->srx)
+			vrc_srx_detach(ep);
 		vrc_cq_unreserve(ep->tx_cq, tx_entries(ep));
-		vrc_cq_unreserve(ep->rx_cq, rx_entries(ep));
+		rx_unreserve(ep);
 		vrc_cntr_disable(ep);
 	}
 	vrc_cntr_unbind(ep);
+	vrc_srx_unbind(ep);
+	vrc_stx_unbind(ep);
 	refs_drop(ep);
 	lock_fini(&ep->tx_lock);
 	lock_fini(&ep->rx_lock);
@@ -137,6 +152,10 @@ static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 			       flags);
 	case FI_CLASS_CNTR:
 		return vrc_cntr_bind(ep, bfid, flags);
+	case FI_CLASS_SRX_CTX:
+		return vrc_srx_bind(ep, bfid);
+	case FI_CLASS_STX_CTX:
+		return vrc_stx_bind(ep, bfid);
 	default:
 		vrc_warn(EP_CTRL, "ep %p: cannot be bound to a fid of class "
 			 "%zu\n", (void *)ep, bfid->fclass);
@@ -185,7 +204,7 @@ static int sides_enable(struct vrc_ep *ep)
 	ret = vrc_cq_reserve(ep->tx_cq, tx_entries(ep));
 	if (ret)
 		return ret;
-	ret = vrc_cq_reserve(ep->rx_cq, rx_entries(ep));
+	ret = rx_reserve(ep);
 	if (ret)
 		goto err_unreserve_tx;
 	ret = vrc_cntr_enable(ep);
@@ -196,16 +215,34 @@ static int sides_enable(struct vrc_ep *ep)
 		goto err_disable_cntr;
 	cq_attach(ep->tx_cq, &ep->tx_cq->tx_eps, &ep->tx_node);
 	cq_attach(ep->rx_cq, &ep->rx_cq->rx_eps, &ep->rx_node);
+	if (ep->srx)
+		vrc_srx_attach(ep);
 	atomic_store_explicit(&ep->state, VRC_EP_ENABLED, memory_order_release);
 	return 0;
 
 err_disable_cntr:
 	vrc_cntr_disable(ep);
 err_unreserve_rx:
-	vrc_cq_unreserve(ep->rx_cq, rx_entries(ep));
+	rx_unreserve(ep);
 err_unreserve_tx:
 	vrc_cq_unreserve(ep->tx_cq, tx_entries(ep));
 	return ret;
+}
+
+/* Whether what the info says is shared is there. */
+static bool contexts_bound(const struct vrc_ep *ep)
+{
+	const struct fi_ep_attr *attr = ep->info->ep_attr;
+	bool no_srx = attr->rx_ctx_cnt == FI_SHARED_CONTEXT && !ep->srx;
+	bool no_stx = attr->tx_ctx_cnt == FI_SHARED_CONTEXT && !ep->stx;
+
+	if (!no_srx && !no_stx)
+		return true;
+	vrc_warn(EP_CTRL, "ep %p: enabled without a shared %s context, which "
+		 "ep_attr->%s_ctx_cnt of FI_SHARED_CONTEXT stands for\n",
+		 (void *)ep, no_srx ? "receive" : "transmit",
+		 no_srx ? "rx" : "tx");
+	return false;
 }
 
 static int ep_enable(struct vrc_ep *ep)
@@ -219,6 +256,8 @@ static int ep_enable(struct vrc_ep *ep)
 			 (void *)ep);
 		return -FI_ENOEQ;
 	}
+	if (!contexts_bound(ep))
+		return -FI_EOPBADSTATE;
 	ret = own_cq_open(ep);
 	if (ret)
 		return ret;
@@ -255,24 +294,6 @@ static int ep_control(struct fid *fid, int command, void *arg)
 	}
 }
 
-static ssize_t ep_cancel(fid_t fid, void *context)
-{
-	/* A queue pair takes back nothing that was posted. */
-	return -FI_ENOSYS;
-}
-
-static int ctx_nosys_tx(struct fid_ep *sep, int index, struct fi_tx_attr *attr,
-			struct fid_ep **tx_ep, void *context)
-{
-	return -FI_ENOSYS;
-}
-
-static int ctx_nosys_rx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
-			struct fid_ep **rx_ep, void *context)
-{
-	return -FI_ENOSYS;
-}
-
 static ssize_t ring_left(const struct vrc_ep *ep, const struct vrc_ring *ring)
 {
 	if (atomic_load(&ep->state) == VRC_EP_IDLE)
@@ -282,6 +303,8 @@ static ssize_t ring_left(const struct vrc_ep *ep, const struct vrc_ring *ring)
 
 static ssize_t rx_size_left(struct fid_ep *ep)
 {
+	if (vrc_ep(ep)->srx)
+		return vrc_srx_size_left(&vrc_ep(ep)->srx->fid);
 	return ring_left(vrc_ep(ep), &vrc_ep(ep)->rx);
 }
 
@@ -302,11 +325,12 @@ static const struct fi_ops ep_fi_ops = {
 
 static const struct fi_ops_ep ep_ops = {
 	.size = sizeof(struct fi_ops_ep),
-	.cancel = ep_cancel,
+	/* A queue pair takes back nothing that was posted. */
+	.cancel = vrc_nosys_cancel,
 	.getopt = vrc_ep_getopt,
 	.setopt = vrc_ep_setopt,
-	.tx_ctx = ctx_nosys_tx,
-	.rx_ctx = ctx_nosys_rx,
+	.tx_ctx = vrc_nosys_tx_ctx,
+	.rx_ctx = vrc_nosys_rx_ctx,
 	.rx_size_left = rx_size_left,
 	.tx_size_left = tx_size_left,
 };
@@ -353,6 +377,7 @@ int vrc_ep_open(struct fid_domain *domain_fid, struct fi_info *info,
 	ep->rx_op_flags = info->rx_attr->op_flags;
 	list_init(&ep->tx_node);
 	list_init(&ep->rx_node);
+	list_init(&ep->srx_node);
 	ret = vrc_cm_init(ep, info);
 	if (ret)
 		goto err_free_info;

@@ -33,6 +33,8 @@ struct vrc_credit;
 struct vrc_cq;
 struct vrc_domain;
 struct vrc_eq;
+struct vrc_srx;
+struct vrc_stx;
 
 /* What a record in the ledger is about. */
 enum vrc_op {
@@ -42,8 +44,9 @@ enum vrc_op {
 	VRC_OP_WRITE,
 	VRC_OP_ATOMIC,	     /* changes, and nothing comes back */
 	VRC_OP_FETCH_ATOMIC, /* what was there comes back */
-	/* Ours, never shown to the application, and in no ring. */
-	VRC_OP_CREDIT,
+	/* From here on the record is in no ring; see vrc_req_in_ring. */
+	VRC_OP_SHARED_RECV, /* vrc_srx.h */
+	VRC_OP_CREDIT, /* ours, never shown to the application */
 	VRC_OP_CNT,
 };
 
@@ -56,7 +59,7 @@ enum vrc_req_flags {
 	VRC_REQ_PART = 1 << 2,
 	/* Completed from the ledger; what the device says of it is late. */
 	VRC_REQ_CANCELLED = 1 << 3,
-	/* In an unordered ring: a counter has it. */
+	/* In an unordered ring, or in none: a counter has it. */
 	VRC_REQ_COUNTED = 1 << 4,
 };
 
@@ -67,7 +70,10 @@ enum vrc_req_flags {
  */
 struct vrc_req {
 	void *context;
-	struct vrc_ep *ep; /* set once, when the ring is made */
+	union { /* set once, when the record is made */
+		struct vrc_ep *ep;
+		struct vrc_srx *srx; /* of a VRC_OP_SHARED_RECV */
+	};
 	size_t len;
 	uint32_t slot; /* set once */
 	uint16_t op;   /* enum vrc_op */
@@ -207,6 +213,10 @@ struct vrc_ep {
 	struct vrc_cq *rx_cq;
 	struct vrc_cq *own_cq; /* of a side that has counters only; or NULL */
 	struct vrc_cntr *cntr[VRC_CNTR_CNT];
+	struct vrc_srx *srx;	/* instead of rx; or NULL */
+	struct vrc_stx *stx;	/* or NULL */
+	struct list srx_node;	/* srx->eps, while it is enabled */
+	uint32_t qp_num;	/* still known when the queue pair is gone */
 	struct fi_info *info;
 	struct ibv_mr *bounce_mr;
 	struct vrc_cm cm;
@@ -217,6 +227,11 @@ struct vrc_ep {
 	bool tx_settled;	/* past the deadline; guarded as tx_node is */
 	bool rx_settled;
 };
+
+static inline bool vrc_req_in_ring(const struct vrc_req *req)
+{
+	return req->op < VRC_OP_SHARED_RECV;
+}
 
 static inline struct vrc_ring *vrc_req_ring(const struct vrc_req *req)
 {

@@ -25,15 +25,6 @@ static bool no_more_than(const char *name, uint64_t value, uint64_t allowed)
 	return false;
 }
 
-static size_t max_msg_size(const struct vrc_dev *dev)
-{
-	size_t max = 0;
-
-	for (int i = 0; i < dev->attr.phys_port_cnt; i++)
-		max = max_size(max, dev->ports[i].max_msg_sz);
-	return max;
-}
-
 static bool sizes_ok(const struct vrc_dev *dev, const struct fi_info *info)
 {
 	size_t depth = vrc_max_depth(dev);
@@ -50,19 +41,16 @@ static bool sizes_ok(const struct vrc_dev *dev, const struct fi_info *info)
 	       in_range("tx_attr->inject_size", info->tx_attr->inject_size, 0,
 			VRC_INJECT_MAX) &&
 	       in_range("ep_attr->max_msg_size", info->ep_attr->max_msg_size,
-			1, max_msg_size(dev));
+			1, vrc_max_msg_size(dev));
 }
 
+/* Which shared contexts there are is looked at when it is enabled. */
 static bool contexts_ok(const struct fi_ep_attr *attr)
 {
-	if (attr->tx_ctx_cnt == FI_SHARED_CONTEXT ||
-	    attr->rx_ctx_cnt == FI_SHARED_CONTEXT) {
-		vrc_warn(EP_CTRL, "fi_endpoint: shared contexts "
-			 "(FI_SHARED_CONTEXT) are not supported\n");
-		return false;
-	}
-	return in_range("ep_attr->tx_ctx_cnt", attr->tx_ctx_cnt, 0, 1) &&
-	       in_range("ep_attr->rx_ctx_cnt", attr->rx_ctx_cnt, 0, 1);
+	return (attr->tx_ctx_cnt == FI_SHARED_CONTEXT ||
+		in_range("ep_attr->tx_ctx_cnt", attr->tx_ctx_cnt, 0, 1)) &&
+	       (attr->rx_ctx_cnt == FI_SHARED_CONTEXT ||
+		in_range("ep_attr->rx_ctx_cnt", attr->rx_ctx_cnt, 0, 1));
 }
 
 int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,

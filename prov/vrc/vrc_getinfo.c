@@ -116,7 +116,7 @@ static int offer(struct call *call, const struct vrc_dev *dev,
 		fi_freeinfo(info);
 		return 0;
 	}
-	vrc_info_tailor(info, hints, call->query.version);
+	vrc_info_tailor(info, hints, dev, call->query.version);
 	info->addr_format =
 		vrc_info_addr_format(hints ? hints->addr_format : 0, src);
 	if (vrc_sockaddr_is_any(src) && src->sa_family == AF_INET &&

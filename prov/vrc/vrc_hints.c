@@ -213,15 +213,6 @@ static bool check_ep(struct vrc_query *query, const struct fi_ep_attr *attr)
 				       : "");
 		return false;
 	}
-	if (attr->tx_ctx_cnt == FI_SHARED_CONTEXT ||
-	    attr->rx_ctx_cnt == FI_SHARED_CONTEXT) {
-		vrc_whynot_add(&query->why,
-			       attr->tx_ctx_cnt == FI_SHARED_CONTEXT
-				       ? "ep_attr->tx_ctx_cnt"
-				       : "ep_attr->rx_ctx_cnt",
-			       "is FI_SHARED_CONTEXT, which vrc does not have");
-		return false;
-	}
 	return true;
 }
 
@@ -274,6 +265,7 @@ struct size_hint {
 	size_t attr;  /* offset of the pointer in fi_info */
 	size_t field; /* offset of the size_t in what it points to */
 	bool rma;     /* only with RMA among the capabilities */
+	bool shareable; /* FI_SHARED_CONTEXT is no number */
 	bool since_1_5;
 };
 
@@ -295,8 +287,8 @@ static const struct size_hint size_hints[] = {
 	SIZE_HINT(ep_attr, fi_ep_attr, max_order_raw_size, .rma = true),
 	SIZE_HINT(ep_attr, fi_ep_attr, max_order_war_size, .rma = true),
 	SIZE_HINT(ep_attr, fi_ep_attr, max_order_waw_size, .rma = true),
-	SIZE_HINT(ep_attr, fi_ep_attr, tx_ctx_cnt),
-	SIZE_HINT(ep_attr, fi_ep_attr, rx_ctx_cnt),
+	SIZE_HINT(ep_attr, fi_ep_attr, tx_ctx_cnt, .shareable = true),
+	SIZE_HINT(ep_attr, fi_ep_attr, rx_ctx_cnt, .shareable = true),
 	SIZE_HINT(ep_attr, fi_ep_attr, auth_key_size, .since_1_5 = true),
 	SIZE_HINT(domain_attr, fi_domain_attr, cq_data_size),
 	SIZE_HINT(domain_attr, fi_domain_attr, cq_cnt),
@@ -343,7 +335,8 @@ static bool check_sizes(struct vrc_query *query, const struct fi_info *limits,
 		    !size_get(query->hints, hint, &asked))
 			continue;
 		size_get(limits, hint, &have);
-		if (asked <= have)
+		if (asked <= have || (hint->shareable &&
+				      asked == FI_SHARED_CONTEXT))
 			continue;
 		vrc_whynot_add(&query->why, hint->subject,
 			       "is %zu, and %s has at most %zu", asked,
@@ -351,6 +344,20 @@ static bool check_sizes(struct vrc_query *query, const struct fi_info *limits,
 		return false;
 	}
 	return true;
+}
+
+static bool check_shared(struct vrc_query *query, const struct vrc_dev *dev)
+{
+	const struct fi_domain_attr *domain = query->hints->domain_attr;
+
+	if (query->hints->ep_attr->rx_ctx_cnt != FI_SHARED_CONTEXT ||
+	    vrc_srx_possible(dev, domain && domain->resource_mgmt ==
+						    FI_RM_DISABLED))
+		return true;
+	vrc_whynot_add(&query->why, "ep_attr->rx_ctx_cnt",
+		       "is FI_SHARED_CONTEXT, and of %s: %s", dev->name,
+		       vrc_srx_whynot(dev));
+	return false;
 }
 
 static bool check_protocol(struct vrc_query *query,
@@ -413,7 +420,8 @@ bool vrc_hints_check_limits(struct vrc_query *query,
 			 limits->caps, FI_TYPE_CAPS) ||
 	    !check_sizes(query, limits, dev))
 		return false;
-	if (hints->ep_attr && !check_protocol(query, limits, dev))
+	if (hints->ep_attr && (!check_protocol(query, limits, dev) ||
+			       !check_shared(query, dev)))
 		return false;
 	if (hints->domain_attr &&
 	    !check_flags(query, "domain_attr->caps", hints->domain_attr->caps,

@@ -51,6 +51,42 @@ size_t vrc_max_depth(const struct vrc_dev *dev)
 	return max_wr > VRC_CREDIT_WRITES ? max_wr - VRC_CREDIT_WRITES : 0;
 }
 
+size_t vrc_max_msg_size(const struct vrc_dev *dev)
+{
+	size_t max = 0;
+
+	for (int i = 0; i < dev->attr.phys_port_cnt; i++)
+		max = max_size(max, dev->ports[i].max_msg_sz);
+	return max;
+}
+
+/*
+ * Where a message that finds no receive ends the connection, each peer is told
+ * how many it may send (vrc_credit.c). A receive of a shared context can be
+ * promised to one peer only, who may never use it, while the others wait. So
+ * there it is for programs alone that say that they see to it themselves.
+ */
+bool vrc_srx_possible(const struct vrc_dev *dev, bool rm_disabled)
+{
+	return dev->attr.max_srq > 0 && dev->attr.max_srq_wr > 0 &&
+	       (!dev->is_iwarp || rm_disabled);
+}
+
+const char *vrc_srx_whynot(const struct vrc_dev *dev)
+{
+	return dev->attr.max_srq > 0 && dev->attr.max_srq_wr > 0 ?
+		       "on iWARP a message that finds no receive ends the "
+		       "connection, and a shared receive cannot be promised to "
+		       "each peer; it can be had with resource_mgmt "
+		       "FI_RM_DISABLED" :
+		       "the device has no shared receive queues";
+}
+
+size_t vrc_srx_iov_limit(const struct vrc_dev *dev)
+{
+	return min_size(VRC_IOV_LIMIT, positive(dev->attr.max_srq_sge));
+}
+
 static uint64_t comp_order(uint32_t version)
 {
 	/* Gone from API 2.0, where only zero is legal. */
@@ -121,6 +157,8 @@ static void limits_domain(struct fi_domain_attr *attr,
 	attr->rx_ctx_cnt = attr->ep_cnt;
 	attr->max_ep_tx_ctx = 1;
 	attr->max_ep_rx_ctx = 1;
+	attr->max_ep_stx_ctx = attr->ep_cnt;
+	attr->max_ep_srx_ctx = vrc_srx_possible(dev, true) ? attr->ep_cnt : 0;
 	attr->mr_iov_limit = 1;
 	attr->max_err_data = VRC_MAX_ERR_DATA;
 	attr->mr_cnt = positive(dev->attr.max_mr);
@@ -193,6 +231,23 @@ static void tailor_tx_rx(struct fi_info *info, const struct fi_info *hints)
 		pick(rx->size, vrc_params.rx_size, info->rx_attr->size);
 }
 
+static void tailor_shared(struct fi_info *info, const struct fi_info *hints,
+			  const struct vrc_dev *dev)
+{
+	const struct fi_ep_attr *hint = hints->ep_attr;
+
+	if (hint && hint->tx_ctx_cnt == FI_SHARED_CONTEXT)
+		info->ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT;
+	if (!hint || hint->rx_ctx_cnt != FI_SHARED_CONTEXT)
+		return;
+	info->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+	info->rx_attr->size = min_size(info->rx_attr->size,
+				       positive(dev->attr.max_srq_wr));
+	info->rx_attr->iov_limit = vrc_srx_iov_limit(dev);
+	if (dev->is_iwarp)
+		info->domain_attr->resource_mgmt = FI_RM_DISABLED;
+}
+
 static void tailor_domain(struct fi_info *info, const struct fi_info *hints)
 {
 	const struct fi_domain_attr *hint = hints->domain_attr;
@@ -212,7 +267,7 @@ static void tailor_domain(struct fi_info *info, const struct fi_info *hints)
 }
 
 void vrc_info_tailor(struct fi_info *info, const struct fi_info *hints,
-		     uint32_t version)
+		     const struct vrc_dev *dev, uint32_t version)
 {
 	struct vrc_mr_answer mr;
 
@@ -224,6 +279,7 @@ void vrc_info_tailor(struct fi_info *info, const struct fi_info *hints,
 	tailor_tx_rx(info, hints);
 	if (hints) {
 		tailor_domain(info, hints);
+		tailor_shared(info, hints, dev);
 		info->handle = hints->handle;
 		if (hints->fabric_attr)
 			info->fabric_attr->fabric = hints->fabric_attr->fabric;
@@ -297,7 +353,7 @@ struct fi_info *vrc_info_for_connreq(const struct vrc_dev *dev,
 	info = vrc_info_limits(dev, addr ? addr : &dev->addrs[0], version);
 	if (!info)
 		return NULL;
-	vrc_info_tailor(info, pep_info, version);
+	vrc_info_tailor(info, pep_info, dev, version);
 	info->handle = NULL;
 	info->addr_format = vrc_info_addr_format(pep_info->addr_format, src);
 	if (vrc_info_set_addr(&info->src_addr, &info->src_addrlen, src) &&

@@ -129,13 +129,20 @@ bool vrc_hints_mr(const struct fi_info *hints, uint32_t version,
  * addresses yet. NULL: out of memory. */
 struct fi_info *vrc_info_limits(const struct vrc_dev *dev,
 				const struct vrc_addr *addr, uint32_t version);
+size_t vrc_max_msg_size(const struct vrc_dev *dev);
+/* Shared receive contexts: whether the device has them for a program that does
+ * (not) see to it itself that receives are posted; why not, in words; pieces of
+ * a receive. */
+bool vrc_srx_possible(const struct vrc_dev *dev, bool rm_disabled);
+const char *vrc_srx_whynot(const struct vrc_dev *dev);
+size_t vrc_srx_iov_limit(const struct vrc_dev *dev);
 /* Operations that a queue of the device can hold for the application. */
 size_t vrc_max_depth(const struct vrc_dev *dev);
 /* What may stand in tx_attr->op_flags. */
 uint64_t vrc_tx_op_flags(const struct vrc_dev *dev);
 /* Turns limits into the answer to hints, which have been checked. */
 void vrc_info_tailor(struct fi_info *info, const struct fi_info *hints,
-		     uint32_t version);
+		     const struct vrc_dev *dev, uint32_t version);
 /* FI_SOCKADDR if that was asked, else what goes with the family. */
 uint32_t vrc_info_addr_format(uint32_t hint, const struct sockaddr *sa);
 /* Replaces an address; false: out of memory. */

@@ -17,11 +17,10 @@ int vrc_local_open(struct vrc_ring *ring)
 	return ring->mrs ? 0 : -FI_ENOMEM;
 }
 
-static void slot_release(const struct vrc_verbs_ops *ops,
-			 struct ibv_mr **slot)
+void vrc_local_drop(struct vrc_domain *domain, struct ibv_mr **slot)
 {
 	for (int i = 0; i < VRC_IOV_LIMIT; i++) {
-		if (slot[i] && ops->dereg_mr(slot[i]))
+		if (slot[i] && domain->ops->dereg_mr(slot[i]))
 			vrc_warn(MR, "%zu bytes at %p registered for one "
 				 "operation cannot be deregistered\n",
 				 slot[i]->length, slot[i]->addr);
@@ -29,12 +28,9 @@ static void slot_release(const struct vrc_verbs_ops *ops,
 	}
 }
 
-int vrc_local_reg(struct vrc_ep *ep, struct vrc_ring *ring,
-		  const struct vrc_req *req, int cnt, int access,
-		  struct ibv_sge *sge)
+int vrc_local_reg(struct vrc_domain *domain, struct ibv_mr **slot, int cnt,
+		  int access, struct ibv_sge *sge)
 {
-	struct ibv_mr **slot = &ring->mrs[(size_t)req->slot * VRC_IOV_LIMIT];
-	struct vrc_domain *domain = ep->domain;
 	int ret;
 
 	for (int i = 0; i < cnt; i++) {
@@ -45,7 +41,7 @@ int vrc_local_reg(struct vrc_ep *ep, struct vrc_ring *ring,
 		if (!slot[i]) {
 			ret = errno;
 			vrc_mr_explain(domain, addr, sge[i].length, ret);
-			slot_release(domain->ops, slot);
+			vrc_local_drop(domain, slot);
 			return vrc_err(ret);
 		}
 		sge[i].lkey = slot[i]->lkey;
@@ -57,7 +53,7 @@ void vrc_local_release(struct vrc_ep *ep, struct vrc_ring *ring, uint32_t first,
 		       uint32_t end)
 {
 	for (; first != end; first++)
-		slot_release(ep->domain->ops,
-			     &ring->mrs[(size_t)(first & ring->mask) *
-					VRC_IOV_LIMIT]);
+		vrc_local_drop(ep->domain,
+			       &ring->mrs[(size_t)(first & ring->mask) *
+					  VRC_IOV_LIMIT]);
 }

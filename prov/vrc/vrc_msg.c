@@ -189,6 +189,18 @@ static __hot_inline ssize_t recv_msg(struct fid_ep *fid,
 		.inject = level##_inject,                                     \
 		.senddata = level##_senddata,                                 \
 		.injectdata = level##_injectdata,                             \
+	};                                                                    \
+	const struct fi_ops_msg vrc_msg_ops_##level##_srx = {                 \
+		.size = sizeof(struct fi_ops_msg),                            \
+		.recv = vrc_nosys_recv,                                       \
+		.recvv = vrc_nosys_recvv,                                     \
+		.recvmsg = vrc_nosys_msg,                                     \
+		.send = level##_send,                                         \
+		.sendv = level##_sendv,                                       \
+		.sendmsg = level##_sendmsg,                                   \
+		.inject = level##_inject,                                     \
+		.senddata = level##_senddata,                                 \
+		.injectdata = level##_injectdata,                             \
 	};
 
 VRC_MSG_OPS(locked, true)

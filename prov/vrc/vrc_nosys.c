@@ -32,6 +32,224 @@ int vrc_nosys_ops_set(struct fid *fid, const char *name, uint64_t flags,
 	return -FI_ENOSYS;
 }
 
+ssize_t vrc_nosys_cancel(fid_t fid, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+int vrc_nosys_getopt(fid_t fid, int level, int optname, void *optval,
+		     size_t *optlen)
+{
+	return -FI_ENOPROTOOPT;
+}
+
+int vrc_nosys_setopt(fid_t fid, int level, int optname, const void *optval,
+		     size_t optlen)
+{
+	return -FI_ENOPROTOOPT;
+}
+
+int vrc_nosys_tx_ctx(struct fid_ep *sep, int index, struct fi_tx_attr *attr,
+		     struct fid_ep **tx_ep, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+int vrc_nosys_rx_ctx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
+		     struct fid_ep **rx_ep, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+ssize_t vrc_nosys_size_left(struct fid_ep *ep)
+{
+	return -FI_ENOSYS;
+}
+
+const struct fi_ops_ep vrc_nosys_ep = {
+	.size = sizeof(struct fi_ops_ep),
+	.cancel = vrc_nosys_cancel,
+	.getopt = vrc_nosys_getopt,
+	.setopt = vrc_nosys_setopt,
+	.tx_ctx = vrc_nosys_tx_ctx,
+	.rx_ctx = vrc_nosys_rx_ctx,
+	.rx_size_left = vrc_nosys_size_left,
+	.tx_size_left = vrc_nosys_size_left,
+};
+
+static int name(fid_t fid, void *addr, size_t *addrlen)
+{
+	return -FI_ENOSYS;
+}
+
+static int setname(fid_t fid, void *addr, size_t addrlen)
+{
+	return -FI_ENOSYS;
+}
+
+static int getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)
+{
+	return -FI_ENOSYS;
+}
+
+static int connect_ep(struct fid_ep *ep, const void *addr, const void *param,
+		      size_t paramlen)
+{
+	return -FI_ENOSYS;
+}
+
+static int listen_pep(struct fid_pep *pep)
+{
+	return -FI_ENOSYS;
+}
+
+static int accept_ep(struct fid_ep *ep, const void *param, size_t paramlen)
+{
+	return -FI_ENOSYS;
+}
+
+static int reject_ep(struct fid_pep *pep, fid_t handle, const void *param,
+		     size_t paramlen)
+{
+	return -FI_ENOSYS;
+}
+
+static int shutdown_ep(struct fid_ep *ep, uint64_t flags)
+{
+	return -FI_ENOSYS;
+}
+
+static int join(struct fid_ep *ep, const void *addr, uint64_t flags,
+		struct fid_mc **mc, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+const struct fi_ops_cm vrc_nosys_cm = {
+	.size = sizeof(struct fi_ops_cm),
+	.setname = setname,
+	.getname = name,
+	.getpeer = getpeer,
+	.connect = connect_ep,
+	.listen = listen_pep,
+	.accept = accept_ep,
+	.reject = reject_ep,
+	.shutdown = shutdown_ep,
+	.join = join,
+};
+
+ssize_t vrc_nosys_recv(struct fid_ep *ep, void *buf, size_t len, void *desc,
+		       fi_addr_t src_addr, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+ssize_t vrc_nosys_recvv(struct fid_ep *ep, const struct iovec *iov,
+			void **desc, size_t count, fi_addr_t src_addr,
+			void *context)
+{
+	return -FI_ENOSYS;
+}
+
+ssize_t vrc_nosys_msg(struct fid_ep *ep, const struct fi_msg *msg,
+		      uint64_t flags)
+{
+	return -FI_ENOSYS;
+}
+
+ssize_t vrc_nosys_send(struct fid_ep *ep, const void *buf, size_t len,
+		       void *desc, fi_addr_t dest_addr, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+ssize_t vrc_nosys_sendv(struct fid_ep *ep, const struct iovec *iov,
+			void **desc, size_t count, fi_addr_t dest_addr,
+			void *context)
+{
+	return -FI_ENOSYS;
+}
+
+ssize_t vrc_nosys_inject(struct fid_ep *ep, const void *buf, size_t len,
+			 fi_addr_t dest_addr)
+{
+	return -FI_ENOSYS;
+}
+
+ssize_t vrc_nosys_senddata(struct fid_ep *ep, const void *buf, size_t len,
+			   void *desc, uint64_t data, fi_addr_t dest_addr,
+			   void *context)
+{
+	return -FI_ENOSYS;
+}
+
+ssize_t vrc_nosys_injectdata(struct fid_ep *ep, const void *buf, size_t len,
+			     uint64_t data, fi_addr_t dest_addr)
+{
+	return -FI_ENOSYS;
+}
+
+static ssize_t rma_read(struct fid_ep *ep, void *buf, size_t len, void *desc,
+			fi_addr_t src_addr, uint64_t addr, uint64_t key,
+			void *context)
+{
+	return -FI_ENOSYS;
+}
+
+/* readv and writev */
+static ssize_t rma_iov(struct fid_ep *ep, const struct iovec *iov, void **desc,
+		       size_t count, fi_addr_t peer, uint64_t addr,
+		       uint64_t key, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+static ssize_t rma_msg(struct fid_ep *ep, const struct fi_msg_rma *msg,
+		       uint64_t flags)
+{
+	return -FI_ENOSYS;
+}
+
+static ssize_t rma_write(struct fid_ep *ep, const void *buf, size_t len,
+			 void *desc, fi_addr_t dest_addr, uint64_t addr,
+			 uint64_t key, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+static ssize_t rma_inject(struct fid_ep *ep, const void *buf, size_t len,
+			  fi_addr_t dest_addr, uint64_t addr, uint64_t key)
+{
+	return -FI_ENOSYS;
+}
+
+static ssize_t rma_writedata(struct fid_ep *ep, const void *buf, size_t len,
+			     void *desc, uint64_t data, fi_addr_t dest_addr,
+			     uint64_t addr, uint64_t key, void *context)
+{
+	return -FI_ENOSYS;
+}
+
+static ssize_t rma_injectdata(struct fid_ep *ep, const void *buf, size_t len,
+			      uint64_t data, fi_addr_t dest_addr, uint64_t addr,
+			      uint64_t key)
+{
+	return -FI_ENOSYS;
+}
+
+const struct fi_ops_rma vrc_nosys_rma = {
+	.size = sizeof(struct fi_ops_rma),
+	.read = rma_read,
+	.readv = rma_iov,
+	.readmsg = rma_msg,
+	.write = rma_write,
+	.writev = rma_iov,
+	.writemsg = rma_msg,
+	.inject = rma_inject,
+	.writedata = rma_writedata,
+	.injectdata = rma_injectdata,
+};
+
 static ssize_t trecv(struct fid_ep *ep, void *buf, size_t len, void *desc,
 		     fi_addr_t src_addr, uint64_t tag, uint64_t ignore,
 		     void *context)

@@ -40,6 +40,10 @@ struct vrc_tx {
 	bool part;		/* of an operation; not the last of it */
 };
 
+/* Whether pieces of memory need a descriptor. A receive at address 0 has room
+ * for a message of no bytes, whatever length it claims: fabtests has those. */
+enum vrc_need_desc { VRC_DESC_NONE, VRC_DESC_ANY, VRC_DESC_RECV };
+
 /* vrc_post.c: why an endpoint takes no work now; -FI_E*. */
 int vrc_tx_not_ready(const struct vrc_ep *ep);
 int vrc_rx_not_ready(const struct vrc_ep *ep);
@@ -128,10 +132,10 @@ static __hot_inline size_t vrc_iov_len(const struct iovec *iov, size_t cnt)
 /* The number of pieces, or -FI_EINVAL if a descriptor is not of this domain. A
  * piece of no bytes is left out: it means 2 GiB to some devices, and siw follows
  * a null pointer in the kernel. */
-static __hot_inline int vrc_sge_fill(const struct vrc_ep *ep,
-				     struct ibv_sge *sge,
-				     const struct iovec *iov, void **desc,
-				     size_t cnt, bool need_desc)
+static __hot_inline int vrc_sge_fill_tag(uint32_t desc_tag,
+					 struct ibv_sge *sge,
+					 const struct iovec *iov, void **desc,
+					 size_t cnt, enum vrc_need_desc need)
 {
 	int n = 0;
 
@@ -141,15 +145,27 @@ static __hot_inline int vrc_sge_fill(const struct vrc_ep *ep,
 		sge[n].addr = (uintptr_t)iov[i].iov_base;
 		sge[n].length = (uint32_t)iov[i].iov_len;
 		sge[n].lkey = 0;
-		if (need_desc) {
+		if (need != VRC_DESC_NONE) {
 			if (unlikely(!desc ||
-				     !vrc_desc_ok(ep->desc_tag, desc[i])))
+				     !vrc_desc_ok(desc_tag, desc[i]))) {
+				if (need == VRC_DESC_RECV && !iov[i].iov_base &&
+				    (!desc || !desc[i]))
+					continue;
 				return -FI_EINVAL;
+			}
 			sge[n].lkey = vrc_desc_lkey(desc[i]);
 		}
 		n++;
 	}
 	return n;
+}
+
+static __hot_inline int vrc_sge_fill(const struct vrc_ep *ep,
+				     struct ibv_sge *sge,
+				     const struct iovec *iov, void **desc,
+				     size_t cnt, enum vrc_need_desc need)
+{
+	return vrc_sge_fill_tag(ep->desc_tag, sge, iov, desc, cnt, need);
 }
 
 /* For memory that the device will reach into: access is FI_READ or FI_RECV if
@@ -163,9 +179,12 @@ static __hot_inline int vrc_sge_local(struct vrc_ep *ep, struct vrc_ring *ring,
 	int n;
 
 	if (likely(!ep->local_reg))
-		return vrc_sge_fill(ep, sge, iov, desc, cnt, true);
-	n = vrc_sge_fill(ep, sge, iov, NULL, cnt, false);
-	return vrc_local_reg(ep, ring, req, n,
+		return vrc_sge_fill(ep, sge, iov, desc, cnt,
+				    access == FI_RECV ? VRC_DESC_RECV :
+							VRC_DESC_ANY);
+	n = vrc_sge_fill(ep, sge, iov, NULL, cnt, VRC_DESC_NONE);
+	return vrc_local_reg(ep->domain,
+			     &ring->mrs[(size_t)req->slot * VRC_IOV_LIMIT], n,
 			     vrc_mr_access(ep->domain, access), sge);
 }
 
@@ -198,14 +217,14 @@ static __hot_inline int vrc_tx_build(struct vrc_ep *ep, struct vrc_req *req,
 	if (!vrc_fetches(tx->op) && len <= ep->inline_size) {
 		wr->send_flags = IBV_SEND_INLINE;
 		wr->num_sge = vrc_sge_fill(ep, sge, tx->iov, NULL, tx->iov_cnt,
-					   false);
+					   VRC_DESC_NONE);
 	} else if (!vrc_fetches(tx->op) && (tx->flags & FI_INJECT)) {
 		wr->num_sge = 1;
 		vrc_bounce(ep, req, tx, len, sge);
 	} else if (tx->op == VRC_OP_ATOMIC) {
 		/* Memory of ours, which is registered. */
 		wr->num_sge = vrc_sge_fill(ep, sge, tx->iov, tx->desc,
-					   tx->iov_cnt, true);
+					   tx->iov_cnt, VRC_DESC_ANY);
 	} else {
 		ret = vrc_sge_local(ep, &ep->tx, req, sge, tx->iov, tx->desc,
 				    tx->iov_cnt,

@@ -130,6 +130,7 @@ int vrc_qp_create(struct vrc_ep *ep)
 	struct ibv_qp_init_attr attr = {
 		.send_cq = ep->tx_cq->cq,
 		.recv_cq = ep->rx_cq->cq,
+		.srq = vrc_srx_srq(ep),
 		.qp_type = IBV_QPT_RC,
 		.cap = {
 			.max_send_wr = (uint32_t)ep->info->tx_attr->size +
@@ -153,7 +154,10 @@ int vrc_qp_create(struct vrc_ep *ep)
 	ep->tx.counted_on = vrc_cntr_tx(ep);
 	ep->tx.signal_all = ep->tx.unordered || ep->tx.counted_on;
 	ep->rx.counted_on = vrc_cntr_rx(ep);
-	ret = ring_init(&ep->rx, ep, ep->info->rx_attr->size);
+	if (attr.srq)
+		attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
+	else
+		ret = ring_init(&ep->rx, ep, ep->info->rx_attr->size);
 	if (ret)
 		goto err_destroy;
 	ep->qp = create_qp(ep, &attr);
@@ -162,6 +166,7 @@ int vrc_qp_create(struct vrc_ep *ep)
 		explain(ep, -ret);
 		goto err_destroy;
 	}
+	ep->qp_num = ep->qp->qp_num;
 	ep->inline_size = attr.cap.max_inline_data;
 	ret = bounce_open(ep);
 	if (ret)

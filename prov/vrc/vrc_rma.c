@@ -31,7 +31,7 @@ static int read_check(struct vrc_ep *ep, const struct vrc_tx *tx)
 	if (vrc_iov_len(tx->iov, tx->iov_cnt) > ep->max_msg_size)
 		return -FI_EMSGSIZE;
 	n = vrc_sge_fill(ep, sge, tx->iov, tx->desc, tx->iov_cnt,
-			 !ep->local_reg);
+			 ep->local_reg ? VRC_DESC_NONE : VRC_DESC_ANY);
 	if (n < 0)
 		return n;
 	return used + tx->iov_cnt > ring->size ? -FI_EAGAIN : 0;

@@ -71,6 +71,9 @@ const struct vrc_verbs_ops vrc_verbs_rdma_core = {
 	.query_qp = ibv_query_qp,
 	.destroy_qp = ibv_destroy_qp,
 
+	.create_srq = ibv_create_srq,
+	.destroy_srq = ibv_destroy_srq,
+
 	.create_event_channel = rdma_create_event_channel,
 	.destroy_event_channel = rdma_destroy_event_channel,
 	.get_cm_event = rdma_get_cm_event,
@@ -128,6 +131,9 @@ const struct vrc_verbs_ops vrc_verbs_softverbs = {
 	.modify_qp = sv_modify_qp,
 	.query_qp = sv_query_qp,
 	.destroy_qp = sv_destroy_qp,
+
+	.create_srq = sv_create_srq,
+	.destroy_srq = sv_destroy_srq,
 
 	.create_event_channel = sv_cm_create_event_channel,
 	.destroy_event_channel = sv_cm_destroy_event_channel,

@@ -6,7 +6,7 @@
  * and error conventions are rdma-core's: see ibv_X(3) and rdma_X(3).
  *
  * The data path does not come through here. ibv_post_send, ibv_post_recv,
- * ibv_poll_cq and ibv_req_notify_cq are inlines in <infiniband/verbs.h> that
+ * ibv_post_srq_recv, ibv_poll_cq and ibv_req_notify_cq are inlines in <infiniband/verbs.h> that
  * jump through ibv_context.ops, which both backends fill. No other ibv_ or
  * rdma_ name may be called outside vrc_verbs.c: several of them are macros that
  * call into libibverbs, which must never see a softverbs object.
@@ -70,6 +70,10 @@ struct vrc_verbs_ops {
 	int (*query_qp)(struct ibv_qp *qp, struct ibv_qp_attr *attr,
 			int attr_mask, struct ibv_qp_init_attr *init_attr);
 	int (*destroy_qp)(struct ibv_qp *qp);
+
+	struct ibv_srq *(*create_srq)(struct ibv_pd *pd,
+				      struct ibv_srq_init_attr *attr);
+	int (*destroy_srq)(struct ibv_srq *srq);
 
 	struct rdma_event_channel *(*create_event_channel)(void);
 	void (*destroy_event_channel)(struct rdma_event_channel *channel);

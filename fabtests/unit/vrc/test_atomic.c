@@ -80,9 +80,8 @@ void vrc_credit_posted(struct vrc_ep *of)
 {
 }
 
-int vrc_local_reg(struct vrc_ep *of, struct vrc_ring *ring,
-		  const struct vrc_req *req, int cnt, int access,
-		  struct ibv_sge *sge)
+int vrc_local_reg(struct vrc_domain *of, struct ibv_mr **slot, int cnt,
+		  int access, struct ibv_sge *sge)
 {
 	return -FI_ENOMEM;
 }

@@ -6,10 +6,11 @@
  */
 #include <criterion/criterion.h>
 
-#include "../../../prov/vrc/vrc.h"
+#include "../../../prov/vrc/vrc_srx.h"
 
 struct fi_provider vrc_prov = { .name = "vrc" };
 static int broken;
+static struct vrc_ep *bound; /* to the shared context */
 static uint32_t released; /* end of what was released last */
 
 /* The neighbours. */
@@ -31,6 +32,25 @@ void vrc_local_release(struct vrc_ep *ep, struct vrc_ring *ring, uint32_t first,
 
 void vrc_cntr_count(struct vrc_ring *ring, const struct ibv_wc *wc,
 		    struct vrc_req *req, uint32_t next)
+{
+}
+
+void vrc_cntr_count_shared(struct vrc_ep *ep, const struct ibv_wc *wc,
+			   struct vrc_req *req)
+{
+}
+
+bool vrc_cntr_rx(const struct vrc_ep *ep)
+{
+	return false;
+}
+
+struct vrc_ep *vrc_srx_ep(struct vrc_srx *srx, uint32_t qp_num)
+{
+	return bound->qp_num == qp_num ? bound : NULL;
+}
+
+void vrc_local_drop(struct vrc_domain *domain, struct ibv_mr **slot)
 {
 }
 
@@ -230,4 +250,61 @@ Test(ledger, unordered)
 	cr_assert(succeeds(read3));
 	cr_assert_eq(tail(), 4);
 	cr_assert_eq(released, 4);
+}
+
+/* Receives of a shared context come back in any order, belong to the endpoint
+ * whose queue pair the device names, and can all be used again. */
+Test(ledger, shared_receives)
+{
+	static struct vrc_srx srx = { .domain = &domain };
+	struct ibv_wc wc = { .status = IBV_WC_SUCCESS, .byte_len = 5 };
+	struct vrc_req *req, shared[SIZE] = { 0 };
+	struct vrc_comp comp;
+	int cnt = 0;
+
+	make_ring(0, false);
+	ep->qp_num = 42;
+	bound = ep;
+	for (uint32_t i = 0; i < SIZE; i++)
+		shared[i] = (struct vrc_req){ .srx = &srx, .slot = i, .len = 77,
+					      .op = VRC_OP_SHARED_RECV,
+					      .context = &shared[i] };
+	for (uint32_t i = SIZE - 1; i; i--) {
+		wc.wr_id = (uintptr_t)&shared[i];
+		cr_assert(vrc_cq_resolve(&wc, &comp));
+		cr_assert_eq(comp.context, &shared[i]);
+		cr_assert_eq(comp.len, 5);
+		cr_assert_eq(comp.flags, FI_RECV | FI_MSG);
+	}
+	cr_assert_eq(broken, 0);
+	wc.wr_id = (uintptr_t)&shared[0];
+	wc.status = IBV_WC_LOC_LEN_ERR;
+	wc.qp_num = 42;
+	cr_assert(vrc_cq_resolve(&wc, &comp));
+	cr_assert_eq(comp.err, FI_ETRUNC);
+	cr_assert_eq(comp.len, 77);
+	cr_assert_eq(comp.context, &shared[0]);
+	cr_assert_eq(broken, 1);
+	for (req = atomic_load(&srx.freed); req; req = req->context)
+		cnt++;
+	cr_assert_eq(cnt, SIZE);
+	cr_assert_eq(tail(), 0);
+}
+
+/* Of an endpoint that shows only what asks for it. */
+Test(ledger, shared_selective)
+{
+	static struct vrc_srx srx = { .domain = &domain, .by_ep = true };
+	struct vrc_req req = { .srx = &srx, .op = VRC_OP_SHARED_RECV };
+	struct ibv_wc wc = { .wr_id = (uintptr_t)&req, .qp_num = 42 };
+	struct vrc_comp comp;
+
+	make_ring(0, false);
+	ep->qp_num = 42;
+	bound = ep;
+	cr_assert(vrc_cq_resolve(&wc, &comp));
+	ep->rx_selective = true;
+	cr_assert(!vrc_cq_resolve(&wc, &comp));
+	req.flags = VRC_REQ_VISIBLE;
+	cr_assert(vrc_cq_resolve(&wc, &comp));
 }
