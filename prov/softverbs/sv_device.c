@@ -30,6 +30,7 @@ static void list_make(void)
 	unsigned int i;
 
 	sv_cm_check_env();
+	sv_alive_check_env();
 	if (look && !sv_persona_find(look)) {
 		sv_err("SOFTVERBS_PERSONA=%s: not one of %s", look,
 		       sv_persona_names());

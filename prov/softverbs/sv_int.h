@@ -434,6 +434,8 @@ void sv_random(void *buf, size_t len);
 const char *sv_env(const char *name);
 /* sv_cm_tcp.c. Says what is wrong with SOFTVERBS_LINK and SOFTVERBS_CRC. */
 void sv_cm_check_env(void);
+/* sv_alive.c. The same of SOFTVERBS_PEER_TIMEOUT. */
+void sv_alive_check_env(void);
 
 /*
  * sv_core.c. To be called in the child after fork(): no lock is taken. Does no

@@ -5,7 +5,7 @@
  */
 #include "sv_link.h"
 
-#include "sv_int.h"
+#include "sv_alive.h"
 #include "sv_fault.h"
 
 enum {
@@ -22,7 +22,21 @@ void sv_link_add(struct sv_link *link)
 {
 	lock_take(&links_lock);
 	list_add_tail(&links, &link->node);
+	sv_alive_start();
 	lock_drop(&links_lock);
+}
+
+void sv_links_lock(bool take)
+{
+	if (take)
+		lock_take(&links_lock);
+	else
+		lock_drop(&links_lock);
+}
+
+bool sv_links_none(void)
+{
+	return list_empty(&links);
 }
 
 void sv_link_del(struct sv_link *link)
@@ -47,13 +61,10 @@ void sv_link_quiesce_peers(uint32_t key, uint32_t timeout_ms)
 }
 
 /*
- * Whoever copies for us, a poller or the engine, looks at the key and copies in
- * one hold of its queue pair's lock: when we have had all these locks once,
- * nobody copies who found the key valid. So the data path pays nothing. Links
- * move to the tail as their turn comes; those that are added meanwhile are
- * behind them, and need no visit.
+ * Takes all queue pairs' locks once. Links move to the tail as their turn comes;
+ * those that are added meanwhile are behind them, and need no visit.
  */
-static void quiesce_own(void)
+void sv_link_for_each(void (*fn)(struct sv_link *link, void *arg), void *arg)
 {
 	struct sv_link *link;
 	struct list *pos;
@@ -72,6 +83,9 @@ static void quiesce_own(void)
 		sv_qp_get(qp);
 		lock_drop(&links_lock);
 		sv_lock_take(&qp->lock);
+		/* Else it may have been freed. */
+		if (qp->link == link)
+			fn(link, arg);
 		sv_lock_drop(&qp->lock);
 		sv_qp_put(qp);
 		lock_take(&links_lock);
@@ -80,10 +94,20 @@ static void quiesce_own(void)
 	lock_drop(&rounds_lock);
 }
 
+static void nothing(struct sv_link *link, void *arg)
+{
+}
+
 void sv_link_quiesce(uint32_t key, uint32_t timeout_ms)
 {
 	sv_link_quiesce_peers(key, timeout_ms);
-	quiesce_own();
+	/*
+	 * Whoever copies for us, a poller or the engine, looks at the key and
+	 * copies in one hold of its queue pair's lock: when we have had all
+	 * these locks once, nobody copies who found the key valid. So the data
+	 * path pays nothing.
+	 */
+	sv_link_for_each(nothing, NULL);
 }
 
 void sv_link_enter(struct sv_link *link)
@@ -249,5 +273,6 @@ void sv_link_fork_child(void)
 	}
 	list_init(&links);
 	lock_init(&rounds_lock);
+	sv_alive_fork_child();
 	sv_peer_tbl_fork_child();
 }

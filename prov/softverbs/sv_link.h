@@ -35,6 +35,11 @@ struct sv_link_ops {
 	void (*rearm)(struct sv_link *link);
 	/* The deadline set by sv_deadline_set() has passed. */
 	void (*timeout)(struct sv_link *link);
+	/*
+	 * Whether the peer has given a sign of life since the last call. owes:
+	 * sends wait for it, and none has completed; it is asked for one.
+	 */
+	bool (*alive)(struct sv_link *link, bool owes);
 	/* It has become qp->link: what was posted before it stood may go. */
 	void (*enter)(struct sv_link *link);
 	/* The engine shall call progress() soon, whoever else is polling. */
@@ -61,6 +66,8 @@ struct sv_link {
 	struct list deadline_node; /* timer_lock */
 	uint64_t deadline_ns; /* timer_lock; 0: none */
 	uint64_t gone_due_ns; /* when sends to a peer that left fail; 0: no */
+	uint32_t alive_done; /* sv_alive.c: sq.done at its last look, */
+	uint32_t silent_ms; /* and for how long the peer has been silent */
 };
 
 /* sv_link.c. The table of links that stand. */

@@ -103,6 +103,7 @@ enum sv_ctrl_type {
 	SV_CTRL_WANT = 19,		/* receives wanted, 0 */
 	SV_CTRL_PARAM = 20,		/* rnr_retry of the sender's QP, 0 */
 	SV_CTRL_BYE = 21,		/* no more of types 1 to 6; 0, 0 */
+	SV_CTRL_PING = 22,		/* to be answered by an ACK; 0, 0 */
 };
 
 /* The responder's HELLO offers, the initiator's names one. */

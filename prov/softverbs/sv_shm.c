@@ -96,6 +96,8 @@ static void bell_rung(void *arg, uint32_t events)
 
 	eventfd_read(shm->bell_fd, &count);
 	sv_lock_take(&shm->link.qp->lock);
+	if (likely(!shm->link.stalled))
+		atomic_store(&shm->own->answer, atomic_load(&shm->own->ask));
 	if (shm->link.qp->link == &shm->link) {
 		do {
 			shm->link.ops->progress(&shm->link);
@@ -419,6 +421,20 @@ static void shm_timeout(struct sv_link *link)
 	}
 }
 
+/* The engine of a peer that is there answers the bell, whatever else it is at. */
+static bool shm_alive(struct sv_link *link, bool owes)
+{
+	struct sv_shm *shm = sv_shm(link);
+
+	if (!owes)
+		return true;
+	if (atomic_load(&shm->peer->answer) != shm->asked)
+		return false;
+	atomic_store(&shm->peer->ask, ++shm->asked);
+	sv_shm_ring_hard(shm);
+	return true;
+}
+
 static void shm_enter(struct sv_link *link)
 {
 	struct sv_shm *shm = sv_shm(link);
@@ -457,6 +473,7 @@ static const struct sv_link_ops shm_ops = {
 	.publish = shm_publish,
 	.rearm = shm_rearm,
 	.timeout = shm_timeout,
+	.alive = shm_alive,
 	.enter = shm_enter,
 	.kick = shm_kick,
 	.close = sv_shm_close,

@@ -25,7 +25,7 @@
 #define SV_HELLO_MAGIC 0x316f6c6c65487653ull
 
 enum {
-	SV_LINK_VERSION = 3,
+	SV_LINK_VERSION = 4,
 	SV_SLOT_CNT = 128,
 	SV_SLOT_DATA = 96,
 	SV_EAGER_MAX = 8192, /* longer messages are pulled by the receiver */
@@ -107,6 +107,7 @@ struct sv_seg {
 	atomic_uint pull_ok; /* the owner can read its peer's memory */
 	atomic_uint rd_depth; /* max_dest_rd_atomic */
 	atomic_uint rnr_retry; /* of the owner's sends; 7: for ever */
+	atomic_uint answer; /* the last ask that the owner's engine has seen */
 
 	/* set by the owner, taken by the peer with the duty to ring */
 	_Alignas(CACHELINE) atomic_uint wake;
@@ -114,6 +115,7 @@ struct sv_seg {
 	/* written by the peer */
 	_Alignas(CACHELINE) atomic_uint busy; /* rkey, or SV_BUSY_PULL */
 	atomic_uint fault; /* ibv_event_type the owner's QP dies of */
+	atomic_uint ask; /* for a sign of life: numbered */
 	_Alignas(CACHELINE) atomic_uint resp_tail; /* bytes put into resp */
 
 	_Alignas(4096) struct sv_slot slots[SV_SLOT_CNT];
@@ -179,6 +181,7 @@ struct sv_shm {
 	uint32_t rd_cnt; /* WRs that wait for an answer */
 	uint32_t rd_wr; /* the oldest of them */
 	uint32_t rd_head; /* what own->resp_head says */
+	uint32_t asked; /* what peer->ask says */
 	uint32_t data_end[SV_SLOT_CNT];
 };
 

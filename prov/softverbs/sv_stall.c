@@ -66,6 +66,7 @@ static const struct sv_link_ops stalled_ops = {
 	.publish = nothing,
 	.rearm = nothing,
 	.timeout = stalled_timeout,
+	.alive = NULL, /* nobody asks it */
 	.enter = nothing,
 	.kick = nothing,
 	.close = stalled_close,

@@ -288,8 +288,6 @@ static void tcp_publish(struct sv_link *link)
 		tcp->rnr_told = attr->rnr_retry;
 		tcp->ctl |= SV_TCP_CTL_PARAM;
 	}
-	if (attr->qp_state == IBV_QPS_RTS)
-		sv_tcp_set_timeout(tcp);
 	if (tcp->entered)
 		sv_tcp_push(tcp, false);
 	if (tcp->entered && tcp->need_wake)
@@ -358,6 +356,7 @@ const struct sv_link_ops sv_tcp_ops = {
 	.publish = tcp_publish,
 	.rearm = tcp_rearm,
 	.timeout = tcp_timeout,
+	.alive = sv_tcp_alive,
 	.enter = tcp_enter,
 	.kick = tcp_kick,
 	.close = sv_tcp_close,

@@ -11,6 +11,7 @@
  *	sv_tcp_resp.c	answers to the peer's reads and atomics
  *	sv_tcp_rx.c	bytes into frames, and their payload where it belongs
  *	sv_tcp_msg.c	what a frame that came in means
+ *	sv_tcp_alive.c	whether the peer is still there
  *	sv_tcp_ctl.c	control messages, Terminate, and how a link ends
  *
  * Two kinds of peer. Another softverbs (ext) acknowledges messages, tells how
@@ -82,6 +83,15 @@ enum sv_tcp_ctl {
 	SV_TCP_CTL_BYE = 1 << 9, /* it has let go */
 	SV_TCP_CTL_TERM = 1 << 10,
 	SV_TCP_CTL_FIN = 1 << 11, /* our direction is closed behind it all */
+	SV_TCP_CTL_PING = 1 << 12,
+	SV_TCP_CTL_PONG = 1 << 13, /* the ACK goes even if there is nothing else */
+};
+
+/* How far a PING is. */
+enum sv_tcp_ask_state {
+	SV_TCP_ASK_NONE,
+	SV_TCP_ASK_PUT, /* it is to go into a batch */
+	SV_TCP_ASK_SENT, /* the kernel has it */
 };
 
 /* Whose memory an entry of the batch is; key 0: ours. */
@@ -118,7 +128,6 @@ struct sv_tcp {
 	bool eof; /* nothing comes any more; and what ended it: */
 	int err; /* 0: the peer closed in order */
 	bool fin_sent;
-	int dead_ms; /* TCP_USER_TIMEOUT as it was set */
 	bool need_wake; /* the engine shall look after it */
 	uint32_t armed; /* the events that the engine waits for */
 	atomic_bool open; /* polling it makes sense, from this time on: */
@@ -145,6 +154,12 @@ struct sv_tcp {
 	bool refusing; /* as soon as all asks are answered: */
 	bool refuse_kill; /* the QP dies of it, with */
 	int refuse_event;
+
+	/* sv_tcp_alive.c: at its last look */
+	uint64_t seen_in; /* bytes that had come, */
+	uint64_t seen_acked; /* that were acknowledged, */
+	uint64_t ask_end; /* that had been sent, with the question */
+	enum sv_tcp_ask_state ask_state;
 
 	/* what it told us */
 	uint32_t peer_gone; /* enum sv_ctrl_gone; 0: it is there */
@@ -252,11 +267,9 @@ void sv_tcp_on_socket(void *arg, uint32_t events);
 void sv_tcp_on_timer(void *arg);
 
 /*
- * sv_tcp_life.c. set_timeout: as the QP's attributes want it. shrink: it is idle:
- * memory is given back. may_go: nobody owns
+ * sv_tcp_life.c. shrink: it is idle: memory is given back. may_go: nobody owns
  * it, and its end is seen; then gone() has to be called, without the lock.
  */
-void sv_tcp_set_timeout(struct sv_tcp *tcp);
 void sv_tcp_shrink(struct sv_tcp *tcp);
 bool sv_tcp_may_go(struct sv_tcp *tcp);
 void sv_tcp_gone(struct sv_tcp *tcp);
@@ -291,6 +304,9 @@ void sv_tcp_asks_drop(struct sv_tcp *tcp);
 
 /* sv_tcp_rx.c. drain: true if there may be more. */
 bool sv_tcp_drain(struct sv_tcp *tcp);
+
+/* sv_tcp_alive.c, as in struct sv_link_ops */
+bool sv_tcp_alive(struct sv_link *link, bool owes);
 
 /*
  * sv_tcp_msg.c. begin: false if the segment has to wait. dest: where the next len

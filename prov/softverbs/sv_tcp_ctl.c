@@ -8,6 +8,7 @@
  *	WANT	we have messages for more receives than we know of
  *	NAK	messages taken; why the next one was not
  *	GONE	the QP no longer answers
+ *	PING	is anybody there? The answer is an ACK
  *	READY, DREQ, DREP: of the connection manager; BYE: it has let go
  *	Terminate, to those who do not know NAK, and for a broken stream
  */
@@ -108,6 +109,8 @@ static __cold void rare_fill(struct sv_tcp *tcp)
 		put_ctrl(tcp, SV_CTRL_NAK, tcp->rx_msgs, tcp->nak_status);
 	if (tcp->ctl & SV_TCP_CTL_GONE)
 		put_ctrl(tcp, SV_CTRL_GONE, tcp->gone_state, tcp->rx_msgs);
+	if (tcp->ctl & SV_TCP_CTL_PING)
+		put_ctrl(tcp, SV_CTRL_PING, 0, 0);
 	cm_fill(tcp);
 	if (tcp->ctl & SV_TCP_CTL_TERM)
 		put_term(tcp);
@@ -202,6 +205,8 @@ static bool nak_known(uint32_t status)
 
 static void link_take(struct sv_tcp *tcp, uint32_t type, uint32_t a, uint32_t b)
 {
+	if (type == SV_CTRL_PING)
+		tcp->ctl |= SV_TCP_CTL_ACK | SV_TCP_CTL_PONG;
 	if (!sv_tcp_attached(tcp))
 		return;
 	switch (type) {
@@ -227,8 +232,11 @@ static void link_take(struct sv_tcp *tcp, uint32_t type, uint32_t a, uint32_t b)
 		if (tcp->peer_wants)
 			sv_tcp_no_recv(tcp);
 		break;
-	default:
+	case SV_CTRL_PARAM:
 		tcp->peer_rnr_retry = a & 7;
+		break;
+	default:
+		break;
 	}
 }
 
@@ -256,6 +264,7 @@ void sv_tcp_ctl_take(struct sv_tcp *tcp, const struct sv_ddp *ddp,
 	case SV_CTRL_GONE:
 	case SV_CTRL_WANT:
 	case SV_CTRL_PARAM:
+	case SV_CTRL_PING:
 		if (ddp->payload_len != SV_CTRL_LINK_LEN)
 			break;
 		sv_ctrl_link_decode(&a, &b, data);

@@ -20,8 +20,7 @@ enum {
 	SV_TCP_IDLE_S = 10, /* until a silent peer is asked for a sign */
 	SV_TCP_PROBE_S = 5,
 	SV_TCP_PROBES = 3,
-	SV_TCP_DEAD_MIN_MS = 4000, /* bytes that nobody acknowledges */
-	SV_TCP_DEAD_MAX_MS = 60000,
+	SV_TCP_LEFT_MS = 10000, /* for what is left to say, without a QP */
 	SV_TCP_RTR_MS = 10, /* before the first frame to others */
 	SV_TCP_MEM = SV_TCP_RX_SIZE + SV_TCP_SLAB,
 };
@@ -91,32 +90,8 @@ void sv_tcp_shrink(struct sv_tcp *tcp)
 
 /* ---- making ---- */
 
-/*
- * A peer that does not acknowledge bytes for as long as a NIC would try is dead;
- * one that has nothing to say is asked now and then. Not a word of the peer's
- * program is needed for that.
- */
-void sv_tcp_set_timeout(struct sv_tcp *tcp)
-{
-	const struct ibv_qp_attr *attr = &tcp->link.qp->attr;
-	uint64_t ms = SV_TCP_DEAD_MAX_MS;
-	int dead_ms;
-
-	if (attr->timeout)
-		ms = (4096ull << attr->timeout) * (attr->retry_cnt + 1) /
-		     1000000;
-	if (ms < SV_TCP_DEAD_MIN_MS)
-		ms = SV_TCP_DEAD_MIN_MS;
-	if (ms > SV_TCP_DEAD_MAX_MS)
-		ms = SV_TCP_DEAD_MAX_MS;
-	dead_ms = ms;
-	if (dead_ms == tcp->dead_ms)
-		return;
-	tcp->dead_ms = dead_ms;
-	setsockopt(tcp->sock, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms,
-		   sizeof(dead_ms));
-}
-
+/* A peer that has nothing to say is asked now and then, kernel by kernel; who
+ * owes something is sv_tcp_alive.c's. */
 static void set_keepalive(int sock)
 {
 	static const struct {
@@ -248,9 +223,12 @@ err_free:
 void sv_tcp_close(struct sv_link *link)
 {
 	struct sv_tcp *tcp = sv_tcp(link);
+	const int left_ms = SV_TCP_LEFT_MS;
 	bool gone;
 
 	sv_deadline_clear(link);
+	setsockopt(tcp->sock, IPPROTO_TCP, TCP_USER_TIMEOUT, &left_ms,
+		   sizeof(left_ms));
 	sv_lock_take(&link->qp->lock);
 	tcp->qp_side = false;
 	tcp->need_wake = true;
