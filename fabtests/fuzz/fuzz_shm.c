@@ -260,7 +260,7 @@ static void step_peer_header(struct run *r)
 {
 	struct sv_seg *seg = r->v->peer;
 	atomic_uint *words[] = {
-		&seg->head, &seg->nak, &seg->resp_head, &seg->rq_posted,
+		&seg->head, &seg->resp_head, &seg->rq_posted,
 		&seg->state, &seg->access, &seg->pull_ok, &seg->rd_depth,
 		&seg->rnr_retry, &seg->wake,
 	};
@@ -280,8 +280,12 @@ static void step_answer(struct run *r)
 
 static void step_fault(struct run *r)
 {
-	if (fuzz_u8(r->in) & 1)
+	const uint8_t which = fuzz_u8(r->in);
+
+	if (which & 1)
 		atomic_store(&r->v->shm->own->fault, fuzz_u8(r->in));
+	else if (which & 2)
+		atomic_store(&r->v->shm->own->nak, fuzz_u8(r->in));
 	else
 		atomic_store(&r->v->shm->own->busy, any_len(r));
 }

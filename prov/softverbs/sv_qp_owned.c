@@ -57,8 +57,10 @@ void sv_qp_disconnect(struct sv_qp *qp)
 	qp->error_fn = NULL;
 	if (!qp->destroyed) {
 		/* One stream: what was sent before its end has arrived. */
-		if (qp->link && qp->attr.qp_state == IBV_QPS_RTS)
+		if (qp->link && qp->attr.qp_state == IBV_QPS_RTS) {
 			qp->link->ops->progress(qp->link);
+			qp->link->ops->acks(qp->link);
+		}
 		sv_qp_error(qp, -1);
 	}
 	sv_lock_drop(&qp->lock);

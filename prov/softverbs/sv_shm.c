@@ -40,8 +40,10 @@ void sv_shm_protocol_error(struct sv_shm *shm)
 /* Caller holds qp->lock. */
 static void check_peer(struct sv_shm *shm)
 {
-	if (unlikely(sv_shm_peer_gone(shm)))
-		sv_link_gone(&shm->link);
+	if (likely(!sv_shm_peer_gone(shm)))
+		return;
+	sv_shm_acks(shm);
+	sv_link_gone(&shm->link);
 }
 
 /*
@@ -62,8 +64,7 @@ static __hot_inline bool ring_work(const struct sv_shm *shm)
 		__builtin_prefetch((const char *)slot + CACHELINE);
 		return true;
 	}
-	return sv_shm_head_moved(shm) &&
-	       atomic_load_explicit(&shm->tx_on, memory_order_relaxed);
+	return sv_shm_acks_wanted(shm);
 }
 
 /*
@@ -328,20 +329,21 @@ static void shm_progress(struct sv_link *link)
 	struct sv_shm *shm = sv_shm(link);
 	struct sv_qp *qp = shm->link.qp;
 	bool deferred = shm->ack_rung;
-	uint32_t fault;
+	bool asks = shm->rd_cnt;
+	uint32_t fault, nak;
 
 	sv_shm_drain(shm);
-	if (unlikely(shm->rd_cnt))
+	if (unlikely(asks))
 		sv_shm_resp_take(shm);
-	/* Without a WR in the queue there is nobody whom a nak could concern. */
-	if (sv_shm_head_moved(shm) || qp->sq.done != sv_wq_posted(&qp->sq))
+	nak = atomic_load_explicit(&shm->own->nak, memory_order_relaxed);
+	fault = atomic_load_explicit(&shm->own->fault, memory_order_relaxed);
+	if (unlikely(asks || nak || fault) || sv_shm_acks_wanted(shm))
 		sv_shm_acks(shm);
 	if (unlikely(qp->sq.sent != sv_wq_posted(&qp->sq) ||
 		     shm->rd_serving ||
 		     atomic_load_explicit(&shm->link.attention,
 					  memory_order_relaxed)))
 		sv_shm_push(shm);
-	fault = atomic_load_explicit(&shm->own->fault, memory_order_relaxed);
 	if (unlikely(fault)) {
 		atomic_store(&shm->own->fault, 0);
 		sv_qp_error(qp, fault == IBV_EVENT_QP_REQ_ERR ?
@@ -382,8 +384,7 @@ static void shm_publish(struct sv_link *link)
 	atomic_store(&shm->own->rnr_retry, qp->attr.rnr_retry);
 	atomic_store_explicit(&shm->rx_on, sv_shm_receives(shm),
 			      memory_order_relaxed);
-	atomic_store_explicit(&shm->tx_on, state == SV_SEG_OPEN,
-			      memory_order_relaxed);
+	sv_shm_watch(shm);
 	if (atomic_exchange(&shm->own->state, state) == state)
 		return;
 	/* Buffers go back to the application now: no peer may be reading. */
@@ -414,6 +415,7 @@ static void shm_timeout(struct sv_link *link)
 {
 	struct sv_shm *shm = sv_shm(link);
 
+	sv_shm_acks(shm);
 	sv_link_gone_timeout(link, sv_shm_peer_gone(shm));
 	if (shm->rnr_due_ns) {
 		sv_shm_drain(shm);

@@ -99,7 +99,6 @@ struct sv_seg {
 
 	/* written by the owner */
 	_Alignas(CACHELINE) atomic_uint head; /* slots consumed */
-	atomic_uint nak; /* ibv_wc_status for the requester of slot head */
 	atomic_uint resp_head; /* bytes taken from resp */
 	_Alignas(CACHELINE) atomic_uint rq_posted; /* receives ever posted */
 	_Alignas(CACHELINE) atomic_uint state; /* enum sv_seg_state */
@@ -115,6 +114,7 @@ struct sv_seg {
 	/* written by the peer */
 	_Alignas(CACHELINE) atomic_uint busy; /* rkey, or SV_BUSY_PULL */
 	atomic_uint fault; /* ibv_event_type the owner's QP dies of */
+	atomic_uint nak; /* ibv_wc_status of the owner's slot peer->head */
 	atomic_uint ask; /* for a sign of life: numbered */
 	_Alignas(CACHELINE) atomic_uint resp_tail; /* bytes put into resp */
 
@@ -162,7 +162,7 @@ struct sv_shm {
 	uint8_t rx_partial; /* its op; 0: there is none */
 	bool rx_stop; /* nothing of this peer is taken any more */
 	atomic_bool rx_on; /* a filled slot means work; for ring_work() */
-	atomic_bool tx_on; /* a moved head does */
+	atomic_bool tx_watch; /* a moved head does: see sv_shm_watch() */
 	bool rd_serving; /* an answer to the peer waits for room */
 	uint32_t rd_sent; /* READ being answered: bytes so far */
 	uint32_t rd_tail; /* what we have written to peer->resp_tail */
@@ -175,6 +175,7 @@ struct sv_shm {
 	uint32_t data_next;
 	uint32_t data_acked;
 	uint32_t recvs_sent; /* messages sent that take a receive */
+	uint32_t tx_due; /* index behind the newest WR that will complete */
 	bool tx_stop; /* a failed WR waits for its turn to complete */
 	bool tx_rung; /* a slot or head is new for the peer since the last ring */
 	bool ack_rung; /* the same, head only */
@@ -220,15 +221,13 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 
 /*
  * sv_shm.c, sv_shm_ack.c, sv_shm_short.c, sv_shm_tx.c, sv_shm_rx.c. Caller
- * holds qp->lock. ack_update: moves tx_acked to what the peer says; false if it
- * talks nonsense. push: all that may go now, push_any the same without the short
+ * holds qp->lock. acks: completes what the peer has taken. push: all that may go now, push_any the same without the short
  * way. send: as in struct sv_link_ops.
  */
 void sv_shm_push(struct sv_shm *shm);
 void sv_shm_push_any(struct sv_shm *shm);
 bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr);
 void sv_shm_acks(struct sv_shm *shm);
-bool sv_shm_ack_update(struct sv_shm *shm);
 void sv_shm_drain(struct sv_shm *shm);
 void sv_shm_ring_hard(struct sv_shm *shm);
 void sv_shm_kick_self(struct sv_shm *shm);
@@ -245,11 +244,48 @@ static inline bool sv_shm_receives(const struct sv_shm *shm)
 	return !shm->rx_stop && sv_link_receives(&shm->link);
 }
 
+/*
+ * Whether somebody waits for what the peer's head will say: a completion that
+ * the application wants, or a queue that stands still. Else the head is left
+ * alone, and catching up can wait: each look at it takes its line from the peer,
+ * which then waits for that line at the next message. To be called when any of
+ * that may have changed.
+ */
+static __hot_inline void sv_shm_watch(struct sv_shm *shm)
+{
+	struct sv_qp *qp = shm->link.qp;
+	const enum ibv_qp_state state = qp->attr.qp_state;
+
+	atomic_store_explicit(&shm->tx_watch,
+			      (state == IBV_QPS_RTS &&
+			       ((int32_t)(shm->tx_due - qp->sq.done) > 0 ||
+				qp->sq.sent != sv_wq_posted(&qp->sq) ||
+				shm->tx_stop)) ||
+				      state == IBV_QPS_SQD,
+			      memory_order_relaxed);
+}
+
+/* This WR, with the index before next, has been sent. */
+static __hot_inline void sv_shm_watch_sent(struct sv_shm *shm,
+					   const struct sv_swr *swr,
+					   uint32_t next)
+{
+	if (swr->flags & IBV_SEND_SIGNALED)
+		shm->tx_due = next;
+}
+
 /* Whether the peer has taken slots since the last look. */
 static inline bool sv_shm_head_moved(const struct sv_shm *shm)
 {
 	return atomic_load_explicit(&shm->peer->head, memory_order_relaxed) !=
 	       atomic_load_explicit(&shm->tx_acked, memory_order_relaxed);
+}
+
+/* The same, if anybody wants to know. */
+static __hot_inline bool sv_shm_acks_wanted(const struct sv_shm *shm)
+{
+	return atomic_load_explicit(&shm->tx_watch, memory_order_relaxed) &&
+	       sv_shm_head_moved(shm);
 }
 
 /*

@@ -25,6 +25,7 @@ static __cold void tx_fail(struct sv_shm *shm, enum ibv_wc_status status)
 	sv_qp_error(qp, -1);
 }
 
+/* Moves tx_acked to what the peer says; false if it talks nonsense. */
 static __hot_inline bool ack_update(struct sv_shm *shm)
 {
 	uint32_t head = atomic_load_explicit(&shm->peer->head,
@@ -39,11 +40,6 @@ static __hot_inline bool ack_update(struct sv_shm *shm)
 	shm->data_acked = shm->data_end[(head - 1) % SV_SLOT_CNT];
 	atomic_store_explicit(&shm->tx_acked, head, memory_order_relaxed);
 	return true;
-}
-
-bool sv_shm_ack_update(struct sv_shm *shm)
-{
-	return ack_update(shm);
 }
 
 static bool nak_known(uint32_t status)
@@ -65,14 +61,14 @@ static inline bool tx_finished(struct sv_shm *shm, const struct sv_swr *swr)
 			 swr->ring_end) >= 0;
 }
 
-void sv_shm_acks(struct sv_shm *shm)
+static __hot_inline void acks(struct sv_shm *shm)
 {
 	struct sv_qp *qp = shm->link.qp;
 	struct sv_swr *swr;
 	uint32_t nak;
 
 	/* Before head: whatever precedes the refused slot is in head then. */
-	nak = atomic_load_explicit(&shm->peer->nak, memory_order_acquire);
+	nak = atomic_load_explicit(&shm->own->nak, memory_order_acquire);
 	if (unlikely(!ack_update(shm))) {
 		sv_shm_protocol_error(shm);
 		return;
@@ -93,4 +89,10 @@ void sv_shm_acks(struct sv_shm *shm)
 		sv_qp_drained(qp);
 	if (unlikely(nak) && qp->sq.done != sv_wq_posted(&qp->sq))
 		tx_fail(shm, nak_known(nak) ? nak : IBV_WC_REM_OP_ERR);
+}
+
+void sv_shm_acks(struct sv_shm *shm)
+{
+	acks(shm);
+	sv_shm_watch(shm);
 }

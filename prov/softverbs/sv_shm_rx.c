@@ -67,7 +67,7 @@ static __cold enum rx rx_nak(struct sv_shm *shm, enum ibv_wc_status nak)
 	rx_publish(shm);
 	shm->rx_stop = true;
 	atomic_store_explicit(&shm->rx_on, false, memory_order_relaxed);
-	atomic_store_explicit(&shm->own->nak, nak, memory_order_release);
+	atomic_store_explicit(&shm->peer->nak, nak, memory_order_release);
 	sv_shm_ring_hard(shm);
 	return RX_STOP;
 }
@@ -76,6 +76,7 @@ static __cold enum rx rx_refuse(struct sv_shm *shm, enum ibv_wc_status nak,
 				int event)
 {
 	rx_nak(shm, nak);
+	sv_shm_acks(shm);
 	sv_qp_error(shm->link.qp, event);
 	return RX_STOP;
 }
@@ -437,7 +438,7 @@ static __hot_inline enum rx rx_one(struct sv_shm *shm,
 	enum rx rx;
 
 	/* An answer does not overtake the completion of its question. */
-	if (sv_shm_head_moved(shm)) {
+	if (sv_shm_acks_wanted(shm)) {
 		sv_shm_acks(shm);
 		if (unlikely(!sv_shm_receives(shm)))
 			return RX_STOP;

@@ -70,18 +70,21 @@ void sv_shm_push(struct sv_shm *shm)
 {
 	struct sv_qp *qp = shm->link.qp;
 	const uint32_t posted = sv_wq_posted(&qp->sq);
+	struct sv_swr *swr;
 
 	if (unlikely(!way_is_free(shm))) {
 		sv_shm_push_any(shm);
 		return;
 	}
 	while (qp->sq.sent != posted) {
-		if (unlikely(!push_short(shm, sv_sq_slot(qp, qp->sq.sent)))) {
+		swr = sv_sq_slot(qp, qp->sq.sent);
+		if (unlikely(!push_short(shm, swr))) {
 			sv_shm_push_any(shm);
 			return;
 		}
-		qp->sq.sent++;
+		sv_shm_watch_sent(shm, swr, ++qp->sq.sent);
 	}
+	sv_shm_watch(shm);
 	atomic_store_explicit(&shm->link.attention, false,
 			      memory_order_relaxed);
 }
@@ -141,6 +144,8 @@ bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr)
 	sv_tx_sent(shm, swr);
 	atomic_store_explicit(&qp->sq.posted, index + 1, memory_order_relaxed);
 	qp->sq.sent = index + 1;
+	sv_shm_watch_sent(shm, swr, index + 1);
+	sv_shm_watch(shm);
 	atomic_store_explicit(&link->attention, false, memory_order_relaxed);
 	if (unlikely(sv_shm_peer_gone(shm)))
 		sv_link_gone(link);

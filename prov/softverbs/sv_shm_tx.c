@@ -214,7 +214,9 @@ static bool may_pass(struct sv_shm *shm, const struct sv_swr *swr)
 	if (atomic_load_explicit(&shm->tx_acked, memory_order_relaxed) ==
 	    shm->tx_next)
 		return true;
-	sv_shm_ack_update(shm);
+	sv_shm_acks(shm);
+	if (!sv_sq_runs(shm->link.qp))
+		return false;
 	if (atomic_load_explicit(&shm->tx_acked, memory_order_relaxed) ==
 	    shm->tx_next)
 		return true;
@@ -388,11 +390,12 @@ void sv_shm_push_any(struct sv_shm *shm)
 		/* Looking for room may have found the QP broken. */
 		if (push != PUSH_DONE || qp->attr.qp_state == IBV_QPS_ERR)
 			break;
-		qp->sq.sent++;
+		sv_shm_watch_sent(shm, swr, ++qp->sq.sent);
 		direct |= swr->state == SV_WR_DONE;
 	}
 	if (direct)
 		sv_shm_acks(shm);
+	sv_shm_watch(shm);
 	if (unlikely(shm->rd_cnt || shm->rd_serving ||
 		     (push == PUSH_FULL && swr->mode == SV_TX_PIECES)))
 		want_bell(shm);

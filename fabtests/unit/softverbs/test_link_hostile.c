@@ -185,6 +185,9 @@ Test(link_hostile, broken_acknowledgements)
 	setup(&p);
 	shm = sv_shm(sv_qp(p.a.qp)->link);
 	MUST(!post_recv(&p.a, 1, p.ma, 0, 64));
+	/* Its head is looked at when a completion is wanted. */
+	MUST(!post(&p.a, (struct post){ .op = IBV_WR_SEND,
+					.flags = IBV_SEND_SIGNALED }));
 	atomic_store(&shm->peer->head, 77);
 	wc = wait_wc(p.a.rcq);
 	cr_assert_eq(wc.status, IBV_WC_WR_FLUSH_ERR);
@@ -193,7 +196,7 @@ Test(link_hostile, broken_acknowledgements)
 
 	setup(&p);
 	shm = sv_shm(sv_qp(p.a.qp)->link);
-	atomic_store(&shm->peer->nak, 0xabcdef);
+	atomic_store(&shm->own->nak, 0xabcdef);
 	MUST(!post(&p.a, (struct post){ .op = IBV_WR_SEND }));
 	sv_shm_ring_hard(sv_shm(sv_qp(p.b.qp)->link));
 	wc = wait_wc(p.a.scq);

@@ -271,3 +271,76 @@ Test(short_way, too_much_inline)
 	cr_assert_eq(sv_poll_cq(p.b.rcq, 1, &wc), 0);
 	teardown(&p);
 }
+
+/* Posts cnt sends that complete only if they fail; the peer takes all of them. */
+static void taken_silently(struct pair *p, int cnt)
+{
+	int i;
+
+	for (i = 0; i < cnt; i++)
+		cr_assert_eq(post_recv(&p->b, i, p->mb, 0, BUF), 0);
+	for (i = 0; i < cnt; i++)
+		cr_assert_eq(post(&p->a, (struct post){ .op = IBV_WR_SEND,
+							.mr = p->ma,
+							.len = 64 }),
+			     0);
+	for (i = 0; i < cnt; i++)
+		cr_assert_eq(wait_wc(p->b.rcq).status, IBV_WC_SUCCESS);
+}
+
+#ifndef SIDE_TCP /* where the acknowledgement may still be on its way */
+/* Nobody has asked what became of them; then the queue pair ends. */
+Test(short_way, silent_ones_are_done)
+{
+	struct pair p;
+	struct ibv_wc wc;
+
+	setup(&p, false);
+	taken_silently(&p, 3);
+	cr_assert_eq(post_recv(&p.a, 7, p.ma, 0, BUF), 0);
+	MUST(!side_error(&p.a));
+	cr_assert_eq(wait_wc(p.a.rcq).status, IBV_WC_WR_FLUSH_ERR);
+	cr_assert_not(wait_wc_ms(p.a.scq, &wc, 50));
+	teardown(&p);
+}
+#endif
+
+/* The peer goes, after it has taken all: there is nothing that could fail. */
+Test(short_way, silent_ones_outlive_the_peer)
+{
+	struct pair p;
+	struct ibv_wc wc;
+
+	setup(&p, false);
+	taken_silently(&p, 3);
+	MUST(!sv_destroy_qp(p.b.qp));
+	p.b.qp = NULL;
+	cr_assert_not(wait_wc_ms(p.a.scq, &wc, 300));
+	cr_assert_eq(p.a.qp->state, IBV_QPS_RTS);
+	teardown(&p);
+}
+
+/* More of them than the ring holds, and one at the end that is to be told of. */
+Test(short_way, silent_ones_make_room)
+{
+	struct pair p;
+	struct ibv_wc wc;
+	int i;
+
+	setup(&p, false);
+	for (i = 0; i < 10; i++) {
+		taken_silently(&p, 48);
+		cr_assert_eq(post_recv(&p.b, 0, p.mb, 0, BUF), 0);
+		cr_assert_eq(post(&p.a, (struct post){ .op = IBV_WR_SEND,
+						       .id = 99,
+						       .flags = IBV_SEND_SIGNALED,
+						       .mr = p.ma,
+						       .len = 64 }),
+			     0);
+		cr_assert_eq(wait_wc(p.b.rcq).status, IBV_WC_SUCCESS);
+		wc = wait_wc(p.a.scq);
+		cr_assert_eq(wc.status, IBV_WC_SUCCESS);
+		cr_assert_eq(wc.wr_id, 99);
+	}
+	teardown(&p);
+}
