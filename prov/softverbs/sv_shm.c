@@ -56,12 +56,14 @@ static __hot_inline bool ring_work(const struct sv_shm *shm)
 					     memory_order_relaxed);
 	const struct sv_slot *slot = &shm->own->slots[next % SV_SLOT_CNT];
 
+	/* Its second line is written before the first: it comes along with it,
+	 * not after it. As long as there is nothing it stays where it is. */
+	__builtin_prefetch((const char *)slot + CACHELINE);
 	if (atomic_load_explicit(&slot->seq, memory_order_relaxed) ==
 		    next / SV_SLOT_CNT + 1 &&
 	    atomic_load_explicit(&shm->rx_on, memory_order_relaxed) &&
 	    !atomic_load_explicit(&shm->link.qp->rq_starved,
 				  memory_order_relaxed)) {
-		__builtin_prefetch((const char *)slot + CACHELINE);
 		return true;
 	}
 	return sv_shm_acks_wanted(shm);
