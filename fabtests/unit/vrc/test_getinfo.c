@@ -548,7 +548,7 @@ CLEAN_TEST(getinfo, unasked_never_warns)
 /* A utility provider tries this and that on its user's behalf. */
 CLEAN_TEST(getinfo, layered_never_warns)
 {
-	hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+	hints->caps |= FI_TAGGED;
 	cr_assert_eq(fake_getinfo(NULL, NULL, 1ULL << 59, hints, &info),
 		     -FI_ENODATA);
 	cr_assert_eq(fake.warns, 0);
