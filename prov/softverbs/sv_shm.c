@@ -307,6 +307,11 @@ static bool shm_pending(struct sv_link *link)
 	       atomic_load_explicit(&shm->link.attention, memory_order_relaxed);
 }
 
+static __hot_inline void ring_defer(struct sv_shm *shm)
+{
+	atomic_store_explicit(&shm->link.attention, true, memory_order_relaxed);
+}
+
 /*
  * The fence in a ring has to wait until our stores are out. A receiver that
  * is being polled, and answers, need not wait for its acknowledgement too: the
@@ -317,13 +322,28 @@ static __hot_inline void ring_if_due(struct sv_shm *shm, bool may_defer)
 	if (!shm->tx_rung && !shm->ack_rung)
 		return;
 	if (may_defer && !shm->tx_rung) {
-		atomic_store_explicit(&shm->link.attention, true,
-				      memory_order_relaxed);
+		ring_defer(shm);
 		return;
 	}
 	shm->tx_rung = false;
 	shm->ack_rung = false;
 	sv_shm_ring(shm);
+}
+
+/*
+ * Whether taking what came in was all that the poller of a CQ has to do. What else
+ * a peer may want to tell (a refusal, a fault, that it leaves) comes with a
+ * doorbell, and with it the engine, who looks at all of that.
+ */
+static __hot_inline bool poller_is_done(const struct sv_shm *shm)
+{
+	const struct sv_link *link = &shm->link;
+
+	return link->qp->sink && shm->ack_rung && !shm->tx_rung &&
+	       !atomic_load_explicit(&shm->tx_watch, memory_order_relaxed) &&
+	       !atomic_load_explicit(&link->attention, memory_order_relaxed) &&
+	       !shm->rd_serving && !sv_link_overrun(link) &&
+	       sv_link_leased(link);
 }
 
 static void shm_progress(struct sv_link *link)
@@ -335,6 +355,10 @@ static void shm_progress(struct sv_link *link)
 	uint32_t fault, nak;
 
 	sv_shm_drain(shm);
+	if (likely(poller_is_done(shm))) {
+		ring_defer(shm);
+		return;
+	}
 	if (unlikely(asks))
 		sv_shm_resp_take(shm);
 	nak = atomic_load_explicit(&shm->own->nak, memory_order_relaxed);
