@@ -21,6 +21,8 @@
 
 #include "sv_link.h"
 
+#include <endian.h>
+
 #define SV_SEG_MAGIC 0x3167655376ull
 #define SV_HELLO_MAGIC 0x316f6c6c65487653ull
 
@@ -67,9 +69,14 @@ enum sv_slot_flags {
 
 struct sv_slot {
 	atomic_uint seq;
-	uint8_t op;
-	uint8_t flags;
-	uint16_t cnt; /* SGEs of a PULL */
+	union {
+		struct {
+			uint8_t op;
+			uint8_t flags;
+			uint16_t cnt; /* SGEs of a PULL, else 0 */
+		};
+		uint32_t what; /* all three: sv_slot_what() */
+	};
 	uint32_t imm; /* network order, as the application gave it, or a key */
 	uint32_t len; /* payload bytes with this slot */
 	uint32_t pos; /* of the payload in the data ring */
@@ -83,6 +90,16 @@ struct sv_slot {
 
 static_assert(sizeof(struct sv_slot) == 2 * CACHELINE, "two lines");
 static_assert(offsetof(struct sv_slot, data) == 32, "header is 32 bytes");
+
+static inline uint32_t sv_slot_what(uint32_t op, uint32_t flags)
+{
+	return htole32(op | flags << 8);
+}
+
+static inline uint8_t sv_slot_flags(uint32_t what)
+{
+	return (uint8_t)(le32toh(what) >> 8);
+}
 
 /* What the owner of a segment lets its peer see of the QP. */
 enum sv_seg_state {

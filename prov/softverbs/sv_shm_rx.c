@@ -407,16 +407,17 @@ static __noinline enum rx rx_any(struct sv_shm *shm, const struct sv_slot *slot)
 static __hot_inline bool rx_short(struct sv_shm *shm,
 				  const struct sv_slot *slot)
 {
-	const uint8_t must = SV_SLOT_FIRST | SV_SLOT_LAST;
+	const uint32_t may = sv_slot_what(0, SV_SLOT_IMM | SV_SLOT_SOLICITED);
 	struct sv_qp *qp = shm->link.qp;
-	const uint8_t op = slot->op, flags = slot->flags;
+	const uint32_t what = slot->what;
 	const uint32_t len = slot->len, total = slot->total, imm = slot->imm;
 	struct sv_rwr *rwr;
 
 	read_once();
-	if (unlikely(op != SV_OP_SEND || shm->rx_partial ||
-		     (flags & (must | SV_SLOT_RING | SV_SLOT_INV)) != must ||
-		     len != total || len > SV_SLOT_DATA ||
+	if (unlikely((what & ~may) !=
+			     sv_slot_what(SV_OP_SEND,
+					  SV_SLOT_FIRST | SV_SLOT_LAST) ||
+		     shm->rx_partial || len != total || len > SV_SLOT_DATA ||
 		     sv_wq_posted(&qp->rq) == qp->rq.done))
 		return false;
 	rwr = sv_rq_slot(qp, qp->rq.done);
@@ -424,7 +425,7 @@ static __hot_inline bool rx_short(struct sv_shm *shm,
 		     !sv_rwr_writable(qp, rwr)))
 		return false;
 	sv_copy_short((void *)(uintptr_t)rwr->sge[0].addr, slot->data, len);
-	complete(shm, rwr, flags, imm, IBV_WC_RECV, len);
+	complete(shm, rwr, sv_slot_flags(what), imm, IBV_WC_RECV, len);
 	return true;
 }
 

@@ -35,8 +35,7 @@ static __hot_inline void slot_put(struct sv_shm *shm, struct shot shot)
 	struct sv_slot *slot = sv_tx_slot(shm, shm->tx_next);
 
 	sv_tx_data(slot, shot.from, shot.len);
-	slot->op = SV_OP_SEND;
-	slot->flags = shot.flags;
+	slot->what = sv_slot_what(SV_OP_SEND, shot.flags);
 	slot->imm = shot.imm;
 	slot->len = shot.len;
 	slot->total = shot.len;
@@ -89,23 +88,30 @@ void sv_shm_push(struct sv_shm *shm)
 			      memory_order_relaxed);
 }
 
+/* Where bytes of a region that is not the one before are, or NULL. */
+static __noinline const void *data_of(struct sv_qp *qp, struct ibv_sge sge)
+{
+	bool by_va = false;
+
+	if (!sv_sges_ok(qp->pd, &qp->read_seen, &sge, 1, SV_ACCESS_LOCAL,
+			&by_va))
+		return NULL;
+	return (void *)(uintptr_t)sge.addr;
+}
+
 /* Where the bytes of one to be posted are, or NULL. */
 static __hot_inline const void *wr_data(struct sv_qp *qp,
 					const struct ibv_send_wr *wr)
 {
 	const struct ibv_sge *sge = wr->sg_list;
-	struct ibv_sge at = *sge;
-	bool by_va = false;
 
 	if (wr->send_flags & IBV_SEND_INLINE) {
 		if (unlikely(sge->length > qp->cap.max_inline_data))
 			return NULL;
-	} else if (!sv_key_same(&qp->read_seen, sge) &&
-		   !sv_sges_ok(qp->pd, &qp->read_seen, &at, 1, SV_ACCESS_LOCAL,
-			       &by_va)) {
-		return NULL;
+	} else if (unlikely(!sv_key_same(&qp->read_seen, sge))) {
+		return data_of(qp, *sge);
 	}
-	return (void *)(uintptr_t)at.addr;
+	return (void *)(uintptr_t)sge->addr;
 }
 
 /*
@@ -144,8 +150,11 @@ bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr)
 	sv_tx_sent(shm, swr);
 	atomic_store_explicit(&qp->sq.posted, index + 1, memory_order_relaxed);
 	qp->sq.sent = index + 1;
-	sv_shm_watch_sent(shm, swr, index + 1);
-	sv_shm_watch(shm);
+	if (swr->flags & IBV_SEND_SIGNALED) {
+		shm->tx_due = index + 1;
+		atomic_store_explicit(&shm->tx_watch, true,
+				      memory_order_relaxed);
+	}
 	atomic_store_explicit(&link->attention, false, memory_order_relaxed);
 	if (unlikely(sv_shm_peer_gone(shm)))
 		sv_link_gone(link);

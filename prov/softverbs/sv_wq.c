@@ -318,14 +318,15 @@ void sv_flush(struct sv_qp *qp)
 
 /* ---- posting receives ---- */
 
-/* Positive errno. Caller holds the lock for posting. */
-static __hot_inline int rq_add(struct sv_wq *wq, const struct ibv_recv_wr *wr)
+/* Positive errno. Caller holds the lock for posting. cnt is wr->num_sge: where it
+ * is known to be 1, the compiler shall know. */
+static __hot_inline int rq_add(struct sv_wq *wq, const struct ibv_recv_wr *wr,
+			       uint32_t cnt)
 {
 	const uint32_t posted = atomic_load_explicit(&wq->posted,
 						     memory_order_relaxed);
 	struct sv_rwr *rwr = (void *)(wq->slots + (size_t)(posted & wq->mask) *
 							  wq->stride);
-	const uint32_t cnt = wr->num_sge;
 	const struct ibv_sge *sge = wr->sg_list;
 	uint64_t len = 0;
 	uint32_t i;
@@ -350,7 +351,7 @@ static __hot_inline int rq_add(struct sv_wq *wq, const struct ibv_recv_wr *wr)
 /* The same for an SRQ, under its lock. */
 int sv_wq_add_recv(struct sv_wq *wq, const struct ibv_recv_wr *wr)
 {
-	return rq_add(wq, wr);
+	return rq_add(wq, wr, wr->num_sge);
 }
 
 /* A message was waiting for this receive, or the QP is in error. */
@@ -376,7 +377,9 @@ int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 	if (unlikely(qp->rq_state == SV_RQ_RESET))
 		err = EINVAL;
 	for (; wr && !err; wr = wr->next) {
-		err = rq_add(&qp->rq, wr);
+		err = likely(wr->num_sge == 1) ?
+			      rq_add(&qp->rq, wr, 1) :
+			      rq_add(&qp->rq, wr, wr->num_sge);
 		if (unlikely(err))
 			break;
 	}
