@@ -259,6 +259,42 @@ Test(atomic, fence_in_front)
 	}
 }
 
+/* By a call that was taken. */
+static bool asked(ssize_t ret)
+{
+	return fenced(ret, posted - 1);
+}
+
+/* FI_FENCE, on whatever takes flags. */
+Test(atomic, fence_asked_for)
+{
+	struct iovec iov = { &result, 8 };
+	struct fi_ioc ioc = { &operand, 1 };
+	struct fi_rma_iov there = { 0x1000, 8, 7 };
+	struct fi_rma_ioc word = { 0x1000, 1, 7 };
+	const struct fi_msg msg = {
+		.msg_iov = &iov, .desc = &desc, .iov_count = 1,
+	};
+	const struct fi_msg_rma rma = {
+		.msg_iov = &iov, .desc = &desc, .iov_count = 1,
+		.rma_iov = &there, .rma_iov_count = 1,
+	};
+	const struct fi_msg_atomic add = {
+		.msg_iov = &ioc, .iov_count = 1, .rma_iov = &word,
+		.rma_iov_count = 1, .datatype = FI_UINT64, .op = FI_SUM,
+	};
+
+	for (int f = 0; f < 2; f++) {
+		uint64_t flags = f ? FI_FENCE : 0;
+
+		cr_assert_eq(asked(fi_sendmsg(&ep->fid, &msg, flags)), f);
+		cr_assert_eq(asked(fi_writemsg(&ep->fid, &rma, flags)), f);
+		cr_assert_eq(asked(fi_atomicmsg(&ep->fid, &add, flags)), f);
+		cr_assert_eq(asked(fi_readmsg(&ep->fid, &rma, flags)), f);
+		retire(4);
+	}
+}
+
 /* What the device does not take has fenced nothing. */
 Test(atomic, fence_is_kept)
 {
