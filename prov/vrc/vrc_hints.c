@@ -88,6 +88,12 @@ static bool check_caps(struct vrc_query *query)
 	const struct fi_info *hints = query->hints;
 	uint64_t caps = vrc_hints_caps(hints);
 
+	if (hints->caps & FI_RMA_EVENT) {
+		vrc_whynot_add(&query->why, "caps",
+			       "asks FI_RMA_EVENT, and an RC queue pair tells "
+			       "its target nothing of reads and writes");
+		return false;
+	}
 	if (!check_flags(query, "caps", hints->caps,
 			 VRC_PRIMARY_CAPS | VRC_SECONDARY_CAPS, FI_TYPE_CAPS))
 		return false;

@@ -39,10 +39,22 @@ static int mr_close(struct fid *fid)
 	return 0;
 }
 
+static int mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+	const struct vrc_mr *mr = container_of(fid, struct vrc_mr, fid.fid);
+
+	vrc_warn(MR, "mr key 0x%" PRIx64 ": fi_mr_bind not supported: %s\n",
+		 mr->fid.key, bfid->fclass == FI_CLASS_CNTR ?
+		 "a queue pair does not tell what is written to a region, so "
+		 "there is no FI_RMA_EVENT to count" :
+		 "a region is of its domain, not of an endpoint or anything else");
+	return -FI_ENOSYS;
+}
+
 static const struct fi_ops mr_fi_ops = {
 	.size = sizeof(struct fi_ops),
 	.close = mr_close,
-	.bind = vrc_nosys_bind,
+	.bind = mr_bind,
 	.control = vrc_nosys_control,
 	.ops_open = vrc_nosys_ops_open,
 	.tostr = vrc_nosys_tostr,

@@ -216,6 +216,13 @@ CLEAN_TEST(getinfo, caps_refused)
 	}
 }
 
+/* Not just that there is none of it. */
+CLEAN_TEST(getinfo, no_rma_events)
+{
+	hints->caps = FI_MSG | FI_RMA | FI_RMA_EVENT;
+	refused("caps", "FI_RMA_EVENT", "tells its target nothing");
+}
+
 CLEAN_TEST(getinfo, caps_modifiers)
 {
 	hints->caps = FI_MSG;
