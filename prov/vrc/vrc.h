@@ -23,7 +23,8 @@
  *
  * A reader of a completion queue that finds a broken queue pair tells the
  * event queue (cq->lock, then eq->lock). The event queue's thread wants cq->lock
- * as well, and only tries to get it.
+ * as well, and only tries to get it. ep->more->lock is taken after tx_lock or
+ * rx_lock; the reader of a completion queue wants it too, and only tries.
  */
 #ifndef VRC_H
 #define VRC_H
@@ -203,9 +204,10 @@ struct vrc_cq {
 	int signal_fd;	/* eventfd: fi_cq_signal and soft completions */
 	unsigned int unacked_events;
 	int reserved;	/* entries that bound endpoints may need */
-	/* Endpoints that have left RTS and may have something to flush: the
-	 * reader looks at deadlines only while this is not 0. */
-	atomic_int broken_cnt;
+	/* What the reader has to see to, vrc_cq_attend, when it finds nothing:
+	 * the deadlines of queue pairs that have left RTS and may have something
+	 * to flush, and work requests that are held back (vrc_more.c). */
+	atomic_int due_cnt;
 };
 
 /*
@@ -535,8 +537,10 @@ void vrc_credit_agree(struct vrc_ep *ep, const struct vrc_peer *peer);
 void vrc_credit_start(struct vrc_ep *ep);
 /* The endpoint leaves its event queue. */
 void vrc_credit_stop(struct vrc_ep *ep);
-/* One receive was posted. Caller holds no lock. */
-void vrc_credit_posted(struct vrc_ep *ep);
+/* The device was given cnt receives more. Caller holds no lock. */
+void vrc_credit_posted(struct vrc_ep *ep, unsigned int cnt);
+/* The same for who may hold locks: the peer is told at the next tick. */
+void vrc_credit_add(struct vrc_ep *ep, unsigned int cnt);
 /* 0 or -FI_EAGAIN: whether ep, whose gate is not 0, may post a work request of
  * that kind. Caller holds tx_lock, and gives it back if it is not posted. */
 int vrc_credit_take(struct vrc_ep *ep, enum ibv_wr_opcode opcode);
@@ -545,6 +549,20 @@ void vrc_credit_return(struct vrc_ep *ep, enum ibv_wr_opcode opcode);
 void vrc_credit_written(const struct vrc_req *req);
 /* A while after vrc_eq_tick. Caller holds eq->lock. */
 void vrc_credit_tick(struct vrc_eq *eq);
+
+/* vrc_more.c */
+int vrc_more_open(struct vrc_ep *ep) __must_check;
+void vrc_more_close(struct vrc_ep *ep);
+/* Posts wr behind what is held, or holds it as well; 0 or what ibv_post_send
+ * returns. Caller holds tx_lock if there is one. */
+int vrc_more_send(struct vrc_ep *ep, struct ibv_send_wr *wr, bool hold);
+/* The same with rx_lock; *cnt is how many receives the device was given. */
+int vrc_more_recv(struct vrc_ep *ep, struct ibv_recv_wr *wr, bool hold,
+		  unsigned int *cnt);
+/* Posts what is held. */
+void vrc_more_flush(struct vrc_ep *ep);
+/* The same, unless somebody is at it; for who holds cq->lock. */
+void vrc_more_try_flush(struct vrc_ep *ep);
 
 /* vrc_local.c */
 int vrc_local_open(struct vrc_ring *ring) __must_check;
@@ -623,9 +641,9 @@ void vrc_cq_count_raw(const struct ibv_wc *wc);
  * need the endpoint, then the queue pair is destroyed. Bounded by
  * VRC_FLUSH_TIMEOUT_MS. */
 int vrc_ep_drain(struct vrc_ep *ep) __must_check;
-/* Completes from the ledger what broken endpoints failed to flush in time.
- * Caller holds cq->lock. */
-void vrc_cq_expire(struct vrc_cq *cq);
+/* Completes from the ledger what broken endpoints failed to flush in time, and
+ * posts what is held back. Caller holds cq->lock. */
+void vrc_cq_attend(struct vrc_cq *cq);
 /* Takes what the device has, so that work requests of our own are seen to be
  * done; the application's completions are kept. */
 void vrc_cq_reap(struct vrc_cq *cq);

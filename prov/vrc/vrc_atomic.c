@@ -190,6 +190,7 @@ static __hot_inline ssize_t post(struct vrc_ep *ep, enum family family,
 		.rkey = a->key,
 		.context = a->context,
 		.visible = a->visible,
+		.more = a->flags & FI_MORE,
 	};
 
 	if (unlikely(!has_op(family, a->datatype, a->op)))

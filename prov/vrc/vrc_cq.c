@@ -212,7 +212,7 @@ static int wait_fd(struct vrc_cq *cq, uint64_t deadline_ms, bool forever)
 		ms = (int)(deadline_ms - now);
 	/* An endpoint that does not flush makes no event: look again when its
 	 * time is up. */
-	if (atomic_load(&cq->broken_cnt) && (ms < 0 || ms > 100))
+	if (atomic_load(&cq->due_cnt) && (ms < 0 || ms > 100))
 		ms = 100;
 	cnt = epoll_wait(cq->epoll_fd, &event, 1, ms);
 	if (cnt < 0)

@@ -206,7 +206,7 @@ static __hot_inline bool resolve_ring(const struct ibv_wc *wc,
 	bool visible;
 
 	/* Only a broken queue pair's records are completed from the ledger
-	 * before the device gets to them (vrc_cq_expire). */
+	 * before the device gets to them (vrc_cq_attend). */
 	if (unlikely(atomic_load_explicit(&ep->flush_deadline_ms,
 					  memory_order_relaxed) &&
 		     req->flags & VRC_REQ_CANCELLED))
@@ -379,8 +379,8 @@ void vrc_cq_count(struct vrc_cq *cq)
 	}
 	if (!list_empty(&cq->soft) || cq->wc_head < cq->wc_cnt)
 		news |= vrc_cq_keep(cq) > 0;
-	if (atomic_load_explicit(&cq->broken_cnt, memory_order_relaxed))
-		vrc_cq_expire(cq);
+	if (atomic_load_explicit(&cq->due_cnt, memory_order_relaxed))
+		vrc_cq_attend(cq);
 	/* Its event may have been taken by who waits for a counter. */
 	if (news && !list_empty(&cq->soft))
 		vrc_cq_wake(cq);
@@ -431,7 +431,7 @@ static __hot_inline void entry_fill(void *buf, size_t i,
 /* Completes what broken endpoints did not flush; true if that made some. */
 static __cold bool expire(struct vrc_cq *cq)
 {
-	vrc_cq_expire(cq);
+	vrc_cq_attend(cq);
 	return !list_empty(&cq->soft);
 }
 
@@ -478,7 +478,7 @@ again:
 		}
 	}
 	if (unlikely(!done && !cq->has_head &&
-		     atomic_load_explicit(&cq->broken_cnt,
+		     atomic_load_explicit(&cq->due_cnt,
 					  memory_order_relaxed)) &&
 	    expire(cq))
 		goto again;
@@ -513,7 +513,7 @@ bool vrc_cq_has_entry(struct vrc_cq *cq)
 		return true;
 	cq->has_head = next_visible(cq, &cq->head, &drained);
 	if (!cq->has_head &&
-	    atomic_load_explicit(&cq->broken_cnt, memory_order_relaxed) &&
+	    atomic_load_explicit(&cq->due_cnt, memory_order_relaxed) &&
 	    expire(cq))
 		cq->has_head = next_visible(cq, &cq->head, &drained);
 	return cq->has_head;

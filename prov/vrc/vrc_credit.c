@@ -11,7 +11,7 @@
  * after they were posted (vrc_eq_thread.c).
  *
  *	receiver                               sender
- *	posts   rx.head ──── told ───► word ───► limit
+ *	posts   posted  ──── told ───► word ───► limit
  *	takes   rx.tail                          sent     may send while < limit
  *
  * On iWARP the accepting side must not send before it was sent something (RFC
@@ -77,6 +77,9 @@ struct vrc_credit {
 	uint64_t greet_ms; /* when to greet again; guarded by eq->lock */
 	uint64_t greet_gap_ms;
 
+	/* Receives that the device has been given; rx.head is past those that
+	 * FI_MORE holds (vrc_more.c). Written by posting. */
+	_Atomic uint32_t posted;
 	atomic_uint attention;
 	_Atomic uint64_t starved_at; /* the count that was not enough */
 
@@ -104,6 +107,7 @@ int vrc_credit_open(struct vrc_ep *ep)
 	int ret;
 
 	ep->gate = 0;
+	ep->rx_gate = 0;
 	/* What is posted to a shared context is promised to nobody. */
 	if (!vrc_credit_wanted(ep->domain->dev) || ep->srx)
 		return 0;
@@ -133,8 +137,10 @@ int vrc_credit_open(struct vrc_ep *ep)
 	}
 	lock_init(&credit->lock);
 	list_init(&credit->node);
+	atomic_init(&credit->posted, atomic_load(&ep->rx.head));
 	credit->ep = ep;
 	ep->credit = credit;
+	atomic_store(&ep->rx_gate, VRC_RX_GATE_CREDITS);
 	return 0;
 
 err_unmap:
@@ -164,7 +170,7 @@ void vrc_credit_offer(struct vrc_ep *ep, struct vrc_peer *self)
 	if (!credit)
 		return;
 	lock_take(&credit->lock);
-	credit->told = atomic_load(&ep->rx.head);
+	credit->told = atomic_load(&credit->posted);
 	self->features |= VRC_FEATURE_CREDITS;
 	self->posted = credit->told;
 	self->rkey = credit->mr->rkey;
@@ -260,7 +266,7 @@ static void tell_posted(struct vrc_ep *ep, bool force)
 	if (atomic_load(&ep->state) != VRC_EP_CONNECTED ||
 	    !(atomic_load(&ep->gate) & VRC_GATE_CREDITS))
 		goto out;
-	posted = atomic_load(&ep->rx.head);
+	posted = atomic_load(&credit->posted);
 	untold = posted - credit->told;
 	known = credit->told - atomic_load(&ep->rx.tail);
 	if (untold)
@@ -275,8 +281,19 @@ out:
 		look_again(ep, UNTOLD);
 }
 
-void vrc_credit_posted(struct vrc_ep *ep)
+void vrc_credit_add(struct vrc_ep *ep, unsigned int cnt)
 {
+	if (!ep->credit || !cnt)
+		return;
+	atomic_fetch_add(&ep->credit->posted, cnt);
+	look_again(ep, UNTOLD);
+}
+
+void vrc_credit_posted(struct vrc_ep *ep, unsigned int cnt)
+{
+	if (!ep->credit || !cnt)
+		return;
+	atomic_fetch_add(&ep->credit->posted, cnt);
 	/* Who never reads the send side's completions must not stop us. */
 	if (atomic_load(&ep->credit->busy) == ALL_BUSY)
 		vrc_cq_reap(ep->tx_cq);

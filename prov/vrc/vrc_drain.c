@@ -229,7 +229,7 @@ static int side_finish(struct vrc_ep *ep, struct vrc_cq *cq,
 	if (!ret) {
 		list_del(node);
 		if (!*settled)
-			atomic_fetch_sub(&cq->broken_cnt, 1);
+			atomic_fetch_sub(&cq->due_cnt, 1);
 		*settled = true;
 		if (!list_empty(&cq->soft))
 			vrc_cq_wake(cq);
@@ -274,20 +274,22 @@ static void expire(struct vrc_cq *cq, struct vrc_ep *ep, struct vrc_ring *ring,
 	if (ring_cancel(cq, ep, ring))
 		return; /* out of memory: at the next read */
 	*settled = true;
-	atomic_fetch_sub(&cq->broken_cnt, 1);
+	atomic_fetch_sub(&cq->due_cnt, 1);
 }
 
-void vrc_cq_expire(struct vrc_cq *cq)
+void vrc_cq_attend(struct vrc_cq *cq)
 {
 	struct list *pos;
 	struct vrc_ep *ep;
 
 	list_for_each(pos, &cq->tx_eps) {
 		ep = list_entry(pos, struct vrc_ep, tx_node);
+		vrc_more_try_flush(ep);
 		expire(cq, ep, &ep->tx, &ep->tx_settled);
 	}
 	list_for_each(pos, &cq->rx_eps) {
 		ep = list_entry(pos, struct vrc_ep, rx_node);
+		vrc_more_try_flush(ep);
 		expire(cq, ep, &ep->rx, &ep->rx_settled);
 	}
 }

@@ -51,6 +51,7 @@ static int ep_close(struct fid *fid)
 
 	if (atomic_load(&ep->aliases))
 		return -FI_EBUSY;
+	vrc_more_flush(ep);
 	vrc_cm_fini(ep);
 	if (ep->qp || ep->tx.req) {
 		ret = vrc_ep_drain(ep);

@@ -33,6 +33,7 @@ struct vrc_credit;
 struct vrc_cq;
 struct vrc_domain;
 struct vrc_eq;
+struct vrc_more;
 struct vrc_srx;
 struct vrc_stx;
 
@@ -154,6 +155,13 @@ enum vrc_gate {
 	VRC_GATE_CREDITS = 1 << 0, /* the peer must have a receive posted */
 	VRC_GATE_FIRST = 1 << 1,   /* the peer must speak first */
 	VRC_GATE_FENCE = 1 << 2,   /* behind an atomic; see vrc_post.c */
+	VRC_GATE_MORE = 1 << 3,	   /* behind what is held; see vrc_more.c */
+};
+
+/* The same of a receive. */
+enum vrc_rx_gate {
+	VRC_RX_GATE_CREDITS = 1 << 0, /* the peer is told how many there are */
+	VRC_RX_GATE_MORE = 1 << 1,
 };
 
 enum vrc_cntr_kind {
@@ -179,7 +187,9 @@ struct vrc_ep {
 	_Atomic uint64_t flush_deadline_ms;
 	_Atomic int state;	/* enum vrc_ep_state; written under eq->lock */
 	_Atomic unsigned int gate; /* enum vrc_gate; 0: nothing to pass */
+	_Atomic unsigned int rx_gate; /* enum vrc_rx_gate; 0: nothing to do */
 	struct vrc_credit *credit; /* vrc_credit.c; NULL: not offered */
+	struct vrc_more *more;
 	bool tx_selective;	/* FI_SELECTIVE_COMPLETION on the bind */
 	bool rx_selective;
 	bool tx_visible;	/* calls without flags want a completion */

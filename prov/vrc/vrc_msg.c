@@ -62,6 +62,7 @@ static __hot_inline ssize_t send_msg(struct fid_ep *fid,
 		.data = msg->data,
 		.context = msg->context,
 		.visible = !ep->tx_selective || (flags & FI_COMPLETION),
+		.more = vrc_holds(flags),
 	};
 
 	if (unlikely(flags & ~VRC_TX_FLAGS))
@@ -98,7 +99,8 @@ static __hot_inline ssize_t recv_iov(struct fid_ep *fid,
 {
 	struct vrc_ep *ep = vrc_ep(fid);
 
-	return vrc_rx_post(ep, iov, desc, cnt, context, ep->rx_visible, locked);
+	return vrc_rx_post(ep, iov, desc, cnt, context, ep->rx_visible, false,
+			   locked);
 }
 
 static __hot_inline ssize_t recv_msg(struct fid_ep *fid,
@@ -112,7 +114,7 @@ static __hot_inline ssize_t recv_msg(struct fid_ep *fid,
 	return vrc_rx_post(ep, msg->msg_iov, msg->desc, msg->iov_count,
 			   msg->context,
 			   !ep->rx_selective || (flags & FI_COMPLETION),
-			   locked);
+			   flags & FI_MORE, locked);
 }
 
 /* One instance of every call per locking level, and its table. */

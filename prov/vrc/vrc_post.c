@@ -33,8 +33,10 @@ int vrc_rx_not_ready(const struct vrc_ep *ep)
 							 -FI_ESHUTDOWN;
 }
 
-int vrc_ring_full(struct vrc_ring *ring)
+int vrc_ring_full(struct vrc_ep *ep, struct vrc_ring *ring)
 {
+	/* What is held may be all that there is to wait for. */
+	vrc_more_flush(ep);
 	atomic_fetch_add_explicit(&ring->full, 1, memory_order_relaxed);
 	return -FI_EAGAIN;
 }
@@ -53,15 +55,12 @@ int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
 	return vrc_err(err);
 }
 
-int vrc_gate_pass(struct vrc_ep *ep, struct ibv_send_wr *wr)
+static int gate_pass(struct vrc_ep *ep, unsigned int gate,
+		     struct ibv_send_wr *wr)
 {
-	unsigned int gate = atomic_load(&ep->gate);
-
 	if (gate & (VRC_GATE_CREDITS | VRC_GATE_FIRST) &&
-	    vrc_credit_take(ep, wr->opcode)) {
-		atomic_fetch_add(&ep->held_back, 1);
-		return -FI_EAGAIN;
-	}
+	    vrc_credit_take(ep, wr->opcode))
+		return EAGAIN;
 	/* Atomics and reads stay in order by themselves. */
 	if (gate & VRC_GATE_FENCE && wr->opcode != IBV_WR_RDMA_READ &&
 	    wr->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD &&
@@ -72,13 +71,51 @@ int vrc_gate_pass(struct vrc_ep *ep, struct ibv_send_wr *wr)
 	return 0;
 }
 
-void vrc_gate_return(struct vrc_ep *ep, const struct ibv_send_wr *wr)
+static void gate_return(struct vrc_ep *ep, const struct ibv_send_wr *wr)
 {
 	if (atomic_load(&ep->gate) & VRC_GATE_CREDITS)
 		vrc_credit_return(ep, wr->opcode);
 	/* One too many does no harm. */
 	if (wr->send_flags & IBV_SEND_FENCE)
 		atomic_fetch_or(&ep->gate, VRC_GATE_FENCE);
+}
+
+int vrc_gate_send(struct vrc_ep *ep, struct ibv_send_wr *wr, bool more)
+{
+	unsigned int gate = atomic_load(&ep->gate);
+	struct ibv_send_wr *bad;
+	int ret = gate_pass(ep, gate, wr);
+
+	if (ret) {
+		/* The peer may be waiting for what is held. */
+		vrc_more_flush(ep);
+		return ret;
+	}
+	if (more || gate & VRC_GATE_MORE)
+		ret = vrc_more_send(ep, wr, more);
+	else
+		ret = ibv_post_send(ep->qp, wr, &bad);
+	if (ret)
+		gate_return(ep, wr);
+	return ret;
+}
+
+ssize_t vrc_gate_recv(struct vrc_ep *ep, struct ibv_recv_wr *wr, bool more,
+		      bool locked)
+{
+	struct vrc_req *req = (struct vrc_req *)(uintptr_t)wr->wr_id;
+	unsigned int cnt;
+	int ret;
+
+	ret = vrc_more_recv(ep, wr, more, &cnt);
+	if (ret)
+		ret = vrc_post_failed(ep, &ep->rx, req, ret);
+	else
+		vrc_ring_advance(&ep->rx, true);
+	if (locked)
+		lock_drop(&ep->rx_lock);
+	vrc_credit_posted(ep, cnt);
+	return ret;
 }
 
 bool vrc_read_in_front(struct vrc_ep *ep)

@@ -38,6 +38,7 @@ struct vrc_tx {
 	void *context;
 	bool visible;		/* wants a completion */
 	bool part;		/* of an operation; not the last of it */
+	bool more;		/* others follow at once, and it may wait */
 };
 
 /* Whether pieces of memory need a descriptor. A receive at address 0 has room
@@ -48,12 +49,20 @@ enum vrc_need_desc { VRC_DESC_NONE, VRC_DESC_ANY, VRC_DESC_RECV };
 int vrc_tx_not_ready(const struct vrc_ep *ep);
 int vrc_rx_not_ready(const struct vrc_ep *ep);
 /* A post finds no free record: -FI_EAGAIN. */
-int vrc_ring_full(struct vrc_ring *ring);
-/* 0 or -FI_EAGAIN: whether wr may be posted, now that ep's gate is not open. It
- * may be changed for that. Caller holds tx_lock, and takes it back if wr is not
- * posted. */
-int vrc_gate_pass(struct vrc_ep *ep, struct ibv_send_wr *wr);
-void vrc_gate_return(struct vrc_ep *ep, const struct ibv_send_wr *wr);
+int vrc_ring_full(struct vrc_ep *ep, struct vrc_ring *ring);
+/* ibv_post_send for when ep's gate is not open, or others follow; also EAGAIN.
+ * Caller holds tx_lock. */
+int vrc_gate_send(struct vrc_ep *ep, struct ibv_send_wr *wr, bool more);
+/* The rest of vrc_rx_post for when ep's gate for receives is not open, or others
+ * follow. */
+ssize_t vrc_gate_recv(struct vrc_ep *ep, struct ibv_recv_wr *wr, bool more,
+		      bool locked);
+/* Whether an operation of these flags may be held. One whose data must be the
+ * caller's again when we return may not: it is read when it is posted. */
+static __hot_inline bool vrc_holds(uint64_t flags)
+{
+	return (flags & (FI_MORE | FI_INJECT)) == FI_MORE;
+}
 /* An atomic is about to be posted: whether a read is in front of it that it must
  * not overtake. Caller holds tx_lock. */
 bool vrc_read_in_front(struct vrc_ep *ep);
@@ -266,7 +275,6 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	struct ibv_sge sge[VRC_IOV_LIMIT];
 	struct ibv_send_wr wr, *bad;
 	struct vrc_req *req;
-	bool gated;
 	size_t len;
 	int ret;
 
@@ -285,18 +293,13 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 		lock_take(&ep->tx_lock);
 	req = vrc_ring_next(&ep->tx);
 	if (unlikely(!req)) {
-		ret = vrc_ring_full(&ep->tx);
+		ret = vrc_ring_full(ep, &ep->tx);
 		goto out;
 	}
 	ret = vrc_tx_build(ep, req, tx, len, &wr, sge);
 	if (unlikely(ret))
 		goto out;
 	wr.opcode = tx->opcode;
-	gated = atomic_load_explicit(&ep->gate, memory_order_relaxed);
-	if (unlikely(gated && vrc_gate_pass(ep, &wr))) {
-		ret = vrc_post_failed(ep, &ep->tx, req, EAGAIN);
-		goto out;
-	}
 	wr.wr_id = (uintptr_t)req;
 	wr.next = NULL;
 	wr.sg_list = sge;
@@ -307,11 +310,14 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	req->op = (uint16_t)tx->op;
 	req->flags = (tx->visible ? VRC_REQ_VISIBLE : 0) |
 		     (tx->part ? VRC_REQ_PART : 0);
-	ret = ibv_post_send(ep->qp, &wr, &bad);
+	/* Pairs with vrc_more.c: what was held is posted when it opens. */
+	if (unlikely(atomic_load_explicit(&ep->gate, memory_order_acquire) ||
+		     tx->more))
+		ret = vrc_gate_send(ep, &wr, tx->more);
+	else
+		ret = ibv_post_send(ep->qp, &wr, &bad);
 	if (unlikely(ret)) {
 		ret = vrc_post_failed(ep, &ep->tx, req, ret);
-		if (gated)
-			vrc_gate_return(ep, &wr);
 		goto out;
 	}
 	vrc_ring_advance(&ep->tx, wr.send_flags & IBV_SEND_SIGNALED);
@@ -326,7 +332,7 @@ out:
 static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 					const struct iovec *iov, void **desc,
 					size_t cnt, void *context, bool visible,
-					const bool locked)
+					bool more, const bool locked)
 {
 	struct ibv_sge sge[VRC_IOV_LIMIT];
 	struct ibv_recv_wr wr, *bad;
@@ -347,7 +353,7 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 		lock_take(&ep->rx_lock);
 	req = vrc_ring_next(&ep->rx);
 	if (unlikely(!req)) {
-		ret = vrc_ring_full(&ep->rx);
+		ret = vrc_ring_full(ep, &ep->rx);
 		goto out;
 	}
 	ret = vrc_sge_local(ep, &ep->rx, req, sge, iov, desc, cnt, FI_RECV);
@@ -366,6 +372,9 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 	wr.wr_id = (uintptr_t)req;
 	wr.next = NULL;
 	wr.sg_list = sge;
+	if (unlikely(atomic_load_explicit(&ep->rx_gate, memory_order_acquire) ||
+		     more))
+		return vrc_gate_recv(ep, &wr, more, locked);
 	ret = ibv_post_recv(ep->qp, &wr, &bad);
 	if (unlikely(ret))
 		ret = vrc_post_failed(ep, &ep->rx, req, ret);
@@ -374,8 +383,6 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 out:
 	if (locked)
 		lock_drop(&ep->rx_lock);
-	if (unlikely(ep->credit) && !ret)
-		vrc_credit_posted(ep);
 	return ret;
 }
 

@@ -145,6 +145,8 @@ int vrc_qp_create(struct vrc_ep *ep)
 	int ret;
 
 	ret = vrc_credit_open(ep);
+	if (!ret)
+		ret = vrc_more_open(ep);
 	if (ret)
 		goto err_destroy;
 	ret = ring_init(&ep->tx, ep, ep->info->tx_attr->size);
@@ -199,6 +201,7 @@ void vrc_qp_destroy(struct vrc_ep *ep)
 	ep->bounce_mr = NULL;
 	free(ep->bounce);
 	ep->bounce = NULL;
+	vrc_more_close(ep);
 	vrc_credit_close(ep);
 	ring_fini(&ep->tx);
 	ring_fini(&ep->rx);
@@ -294,8 +297,8 @@ void vrc_qp_error(struct vrc_ep *ep)
 					    vrc_now_ms() +
 						    VRC_FLUSH_TIMEOUT_MS))
 		return;
-	atomic_fetch_add(&ep->tx_cq->broken_cnt, 1);
-	atomic_fetch_add(&ep->rx_cq->broken_cnt, 1);
+	atomic_fetch_add(&ep->tx_cq->due_cnt, 1);
+	atomic_fetch_add(&ep->rx_cq->due_cnt, 1);
 	ret = ep->domain->ops->modify_qp(ep->qp, &attr, IBV_QP_STATE);
 	if (ret)
 		vrc_dbg(EP_CTRL, "ep %p: queue pair 0x%x to ERR: %s\n",

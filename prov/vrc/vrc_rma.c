@@ -15,6 +15,7 @@ struct rma {
 	uint64_t flags;
 	void *context;
 	bool visible;
+	bool more;
 };
 
 /* All or none: what is wrong is found before anything is posted. Caller holds
@@ -56,6 +57,7 @@ static __attribute__((noinline)) ssize_t read_pieces(struct vrc_ep *ep,
 		piece.desc = tx->desc ? &tx->desc[i] : NULL;
 		piece.part = i + 1 < tx->iov_cnt;
 		piece.visible = tx->visible && !piece.part;
+		piece.more = tx->more || piece.part;
 		ret = vrc_tx_post(ep, &piece, false);
 		piece.remote_addr += tx->iov[i].iov_len;
 	}
@@ -82,6 +84,7 @@ static __hot_inline ssize_t rma_post(struct vrc_ep *ep, enum vrc_op op,
 		.rkey = rma->key,
 		.context = rma->context,
 		.visible = rma->visible,
+		.more = rma->more,
 	};
 
 	if (unlikely(rma->key > UINT32_MAX))
@@ -127,6 +130,7 @@ static __hot_inline ssize_t rma_msg(struct fid_ep *fid, enum vrc_op op,
 		.flags = flags,
 		.context = msg->context,
 		.visible = !ep->tx_selective || (flags & FI_COMPLETION),
+		.more = vrc_holds(flags),
 	};
 
 	/* A read has arrived when it completes: that is delivery. */

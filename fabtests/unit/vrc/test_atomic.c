@@ -76,7 +76,22 @@ void vrc_credit_return(struct vrc_ep *of, enum ibv_wr_opcode opcode)
 	returned++;
 }
 
-void vrc_credit_posted(struct vrc_ep *of)
+void vrc_credit_posted(struct vrc_ep *of, unsigned int cnt)
+{
+}
+
+int vrc_more_send(struct vrc_ep *of, struct ibv_send_wr *wr, bool hold)
+{
+	return EINVAL;
+}
+
+int vrc_more_recv(struct vrc_ep *of, struct ibv_recv_wr *wr, bool hold,
+		  unsigned int *cnt)
+{
+	return EINVAL;
+}
+
+void vrc_more_flush(struct vrc_ep *of)
 {
 }
 

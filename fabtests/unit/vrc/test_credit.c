@@ -149,7 +149,7 @@ static void run_tick(void)
 static void post_one(void)
 {
 	atomic_fetch_add(&ep->rx.head, 1);
-	vrc_credit_posted(ep);
+	vrc_credit_posted(ep, 1);
 }
 
 /* All writes are done. */

@@ -63,7 +63,7 @@ void vrc_cq_wake(struct vrc_cq *cq)
 {
 }
 
-void vrc_cq_expire(struct vrc_cq *cq)
+void vrc_cq_attend(struct vrc_cq *cq)
 {
 }
 
