@@ -31,4 +31,7 @@
 #undef FI_EP_SOCK_DGRAM
 #define FI_EP_SOCK_DGRAM 5
 
+/* Poll and wait sets, which programs for 1.x have and 2.x is to give up. */
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
 #endif

@@ -9,9 +9,6 @@
 
 #include "common.h"
 
-/* Poll and wait sets, which 2.x is to give up. */
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-
 static struct end srv;
 static struct end cli;
 static struct buf tx;
