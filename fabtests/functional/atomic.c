@@ -170,10 +170,10 @@ static void check_offer(enum family family, int datatype, int op)
 		ASSERT_EQ(fi_compare_atomicvalid(cli.ep, type, what, &cnt),
 			  want);
 	}
-	ASSERT_EQ(cnt, want ? 0 : 1);
+	ASSERT(want ? !cnt : cnt >= 1 && cnt <= cli.info->tx_attr->size);
 	ASSERT_EQ(fi_query_atomic(cli.domain, type, what, &attr,
 				  flags[family]), want);
-	ASSERT_EQ(attr.count, want ? 0 : 1);
+	ASSERT(want ? !attr.count : attr.count >= cnt);
 	ASSERT_EQ(attr.size, want ? 0 : 8);
 	if (!want)
 		return;
@@ -473,11 +473,147 @@ static int many(void)
 	return close_all();
 }
 
+/* ---- several elements ---- */
+
+static void fill_words(uint64_t *words, size_t cnt, uint64_t seed)
+{
+	for (size_t i = 0; i < cnt; i++)
+		words[i] = seed + i * 0x0101010101010101;
+}
+
+static void check_words(const uint64_t *words, size_t cnt, uint64_t seed)
+{
+	for (size_t i = 0; i < cnt; i++)
+		ASSERT_EQ(words[i], seed + i * 0x0101010101010101);
+}
+
+/* Each has its place, at either side, however the vectors are cut. */
+static int elements(void)
+{
+	static uint64_t operand[512], compare[512];
+	size_t max, cnt;
+	struct comp c;
+
+	if (!has_atomics())
+		return no_atomics();
+	open_all((struct setup){ 0 });
+	ASSERT_OK(fi_fetch_atomicvalid(cli.ep, FI_UINT64, FI_SUM, &max));
+	ASSERT_CMP(max, >, 1);
+	ASSERT_LE(max, 511);
+	for (cnt = 2; cnt <= max; cnt = cnt < max ? min_size(cnt * 3, max) :
+						     max + 1) {
+		size_t half = cnt / 2;
+		struct fi_ioc in[] = {
+			{ operand, half }, { operand + half, 0 },
+			{ operand + half, cnt - half },
+		};
+		struct fi_ioc cmp[] = { { compare, 1 }, { compare + 1, cnt - 1 } };
+		struct fi_ioc out[] = {
+			{ result(), cnt - 1 }, { result() + cnt - 1, 1 },
+		};
+		void *descs[] = { tx.desc, tx.desc };
+
+		memset(tx.p, 0, LEN);
+		fill_words(target(), 512, 7);
+		fill_words(operand, cnt, 1000);
+		ASSERT_TAKEN(fi_fetch_atomicv(cli.ep, in, NULL, 3, out, descs,
+					      2, 0, rx.addr, rx.key, FI_UINT64,
+					      FI_SUM, &tx));
+		expect_ok(cli.cq, &tx, FETCHED, &c);
+		check_words(result(), cnt, 7);
+		ASSERT_EQ(result()[cnt < 512 ? cnt : 0], cnt < 512 ? 0 : 7);
+		/* Now there is the sum of both. */
+		for (size_t i = 0; i < cnt; i++)
+			compare[i] = 1007 + i * 0x0202020202020202;
+		compare[cnt - 1]++;
+		ASSERT_TAKEN(fi_compare_atomicv(cli.ep, in, NULL, 3, cmp, NULL,
+						2, out, descs, 2, 0, rx.addr,
+						rx.key, FI_UINT64, FI_CSWAP,
+						&tx));
+		expect_ok(cli.cq, &tx, FETCHED, &c);
+		compare[cnt - 1]--;
+		ASSERT(!memcmp(result(), compare, cnt * 8));
+		/* All but the last were swapped. */
+		ASSERT_TAKEN(fi_fetch_atomic(cli.ep, NULL, cnt, NULL, result(),
+					     tx.desc, 0, rx.addr, rx.key,
+					     FI_UINT64, FI_ATOMIC_READ, &tx));
+		expect_ok(cli.cq, &tx, FETCHED, &c);
+		check_words(result(), cnt - 1, 1000);
+		ASSERT_EQ(result()[cnt - 1], compare[cnt - 1]);
+		ASSERT_TAKEN(fi_atomic(cli.ep, operand, cnt, NULL, 0, rx.addr,
+				       rx.key, FI_UINT64, FI_SUM, &rx));
+		expect_ok(cli.cq, &rx, ADDED, &c);
+		/* Those behind are as they were. */
+		check_words(target() + cnt, 512 - cnt,
+			    7 + cnt * 0x0101010101010101);
+		expect_no_comp(cli.cq, 0);
+	}
+	return close_all();
+}
+
+/* A queue that has no room for all takes none. */
+static int all_or_none(void)
+{
+	enum { DEPTH = 16, EACH = 5, TIMES = 500 };
+	static const uint64_t ones[EACH] = { 1, 1, 1, 1, 1 };
+	size_t max, taken = 0;
+	struct comp c;
+
+	if (!has_atomics())
+		return no_atomics();
+	open_all((struct setup){ .tx_size = DEPTH });
+	ASSERT_OK(fi_atomicvalid(cli.ep, FI_UINT64, FI_SUM, &max));
+	ASSERT_EQ(max, DEPTH);
+	for (int done = 0; done < TIMES;) {
+		ssize_t ret = fi_atomic(cli.ep, ones, EACH, NULL, 0, rx.addr,
+					rx.key, FI_UINT64, FI_SUM, &tx);
+
+		ASSERT(!ret || ret == -FI_EAGAIN);
+		taken += !ret;
+		while ((ret ? next_comp(cli.cq, &c, slow_ms(1000)) :
+			      poll_comp(cli.cq, &c))) {
+			ASSERT_EQ(c.err, 0);
+			done++;
+			ret = 0;
+		}
+	}
+	while (next_comp(cli.cq, &c, 50))
+		ASSERT_EQ(c.err, 0);
+	for (int i = 0; i < EACH; i++)
+		ASSERT_EQ(target()[i], taken);
+	ASSERT_EQ(target()[EACH], 0);
+	return close_all();
+}
+
+/* One that the target does not allow: the call's one completion says why. */
+static int one_of_many_fails(void)
+{
+	static const uint64_t ones[8] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+	struct comp c;
+
+	if (!has_atomics())
+		return no_atomics();
+	open_all((struct setup){ 0 });
+	ASSERT_TAKEN(fi_atomic(cli.ep, ones, 8, NULL, 0, rx.addr + LEN - 32,
+			       rx.key, FI_UINT64, FI_SUM, &tx));
+	expect_comp(cli.cq, &c);
+	ASSERT(c.context == &tx);
+	ASSERT_EQ(c.err, FI_EACCES);
+	ASSERT_EQ(c.flags, ADDED);
+	expect_no_comp(cli.cq, 20);
+	expect_event(&cli, FI_SHUTDOWN, NULL);
+	/* Those before it were carried out. */
+	for (int i = 0; i < 4; i++)
+		ASSERT_EQ(target()[LEN / 8 - 4 + i], 1);
+	return close_all();
+}
+
 /* ---- what is wrong ---- */
 
 static int refused(void)
 {
 	uint64_t one = 1;
+	size_t max;
 	struct calls c;
 	struct fid_ep *ep;
 
@@ -492,10 +628,15 @@ static int refused(void)
 			  -FI_EINVAL);
 	ASSERT_EQ(fi_atomic(ep, &one, 0, NULL, 0, rx.addr, rx.key, FI_UINT64,
 			    FI_SUM, &tx), -FI_EINVAL);
-	ASSERT_EQ(fi_atomic(ep, &one, 2, NULL, 0, rx.addr, rx.key, FI_UINT64,
-			    FI_SUM, &tx), -FI_EMSGSIZE);
-	ASSERT_EQ(fi_inject_atomic(ep, &one, 2, 0, rx.addr, rx.key, FI_UINT64,
-				   FI_SUM), -FI_EMSGSIZE);
+	ASSERT_OK(fi_atomicvalid(ep, FI_UINT64, FI_SUM, &max));
+	ASSERT_EQ(fi_atomic(ep, tx.p, max + 1, NULL, 0, rx.addr, rx.key,
+			    FI_UINT64, FI_SUM, &tx), -FI_EMSGSIZE);
+	ASSERT_EQ(fi_atomic(ep, tx.p, SIZE_MAX, NULL, 0, rx.addr, rx.key,
+			    FI_UINT64, FI_SUM, &tx), -FI_EMSGSIZE);
+	ASSERT_EQ(fi_inject_atomic(ep, tx.p,
+				   cli.info->tx_attr->inject_size / 8 + 1, 0,
+				   rx.addr, rx.key, FI_UINT64, FI_SUM),
+		  -FI_EMSGSIZE);
 	ASSERT_EQ(fi_atomic(ep, NULL, 1, NULL, 0, rx.addr, rx.key, FI_UINT64,
 			    FI_SUM, &tx), -FI_EINVAL);
 	ASSERT_EQ(fi_atomic(ep, &one, 1, NULL, 0, rx.addr, 1ULL << 32,
@@ -511,17 +652,24 @@ static int refused(void)
 	ASSERT_EQ(fi_atomicmsg(ep, &c.msg, FI_REMOTE_CQ_DATA), -FI_EBADFLAGS);
 	ASSERT_EQ(fi_atomicmsg(ep, &c.msg, FI_TAGGED), -FI_EBADFLAGS);
 	c.msg.rma_iov_count = 2;
-	ASSERT_EQ(fi_atomicmsg(ep, &c.msg, 0), -FI_EMSGSIZE);
+	ASSERT_EQ(fi_atomicmsg(ep, &c.msg, 0), -FI_EINVAL);
+	/* As many here as there. */
 	calls_fill(&c, &one, &one);
 	c.remote.count = 2;
-	ASSERT_EQ(fi_atomicmsg(ep, &c.msg, 0), -FI_EMSGSIZE);
+	ASSERT_EQ(fi_atomicmsg(ep, &c.msg, 0), -FI_EINVAL);
 	calls_fill(&c, &one, &one);
 	c.operand.count = 2;
-	ASSERT_EQ(fi_atomicmsg(ep, &c.msg, 0), -FI_EMSGSIZE);
+	ASSERT_EQ(fi_atomicmsg(ep, &c.msg, 0), -FI_EINVAL);
 	c.operand.count = 1;
 	c.result.count = 2;
 	ASSERT_EQ(fi_fetch_atomicmsg(ep, &c.msg, &c.result, &tx.desc, 1, 0),
-		  -FI_EMSGSIZE);
+		  -FI_EINVAL);
+	c.result.count = 1;
+	c.compare.count = 2;
+	c.msg.op = FI_CSWAP;
+	ASSERT_EQ(fi_compare_atomicmsg(ep, &c.msg, &c.compare, NULL, 1,
+				       &c.result, &tx.desc, 1, 0), -FI_EINVAL);
+	c.msg.op = FI_SUM;
 	ASSERT_EQ(fi_fetch_atomicmsg(ep, &c.msg, &c.result, &tx.desc, 0, 0),
 		  -FI_EINVAL);
 	expect_no_comp(cli.cq, 20);
@@ -771,9 +919,13 @@ static int counted(void)
 					      rx.key, FI_UINT64, FI_SUM));
 		fetch(&one, FI_UINT64, FI_SUM);
 		swap(0, 0);
+		/* One, however many elements it has. */
+		ASSERT_TAKEN(fi_atomic(cli.ep, rx.p, 10, NULL, 0, rx.addr,
+				       rx.key, FI_UINT64, FI_SUM, &rx));
+		expect_ok(cli.cq, &rx, ADDED, NULL);
 	}
-	ASSERT_OK(fi_cntr_wait(writes_done, N, slow_ms(5000)));
-	ASSERT_EQ(fi_cntr_read(writes_done), N);
+	ASSERT_OK(fi_cntr_wait(writes_done, 2 * N, slow_ms(5000)));
+	ASSERT_EQ(fi_cntr_read(writes_done), 2 * N);
 	ASSERT_EQ(fi_cntr_read(reads_done), 2 * N);
 	ASSERT_EQ(fi_cntr_readerr(reads_done), 0);
 	close_ep(&cli);
@@ -792,7 +944,8 @@ int main(int argc, char **argv)
 		CASE(what_is_offered), CASE(not_asked), CASE(sums),
 		CASE(reads), CASE(swaps), CASE(vectors_and_messages),
 		CASE(injected), CASE(selective), CASE(unregistered_result),
-		CASE(many), CASE(refused), CASE(no_right),
+		CASE(many), CASE(elements), CASE(all_or_none),
+		CASE(one_of_many_fails), CASE(refused), CASE(no_right),
 		CASE(ordered_with_rma), CASE(ordered_with_sends),
 		CASE(from_several), CASE(counted), { NULL, NULL, 0 },
 	};

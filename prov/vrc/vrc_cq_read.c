@@ -85,18 +85,47 @@ static void error_comp(const struct ibv_wc *wc, const struct vrc_req *req,
 	comp->prov_errno = (int)wc->status;
 }
 
+/* The last part of an operation will be flushed, and is then to say why. It is
+ * not there if it has not been posted yet; it is refused then. */
+static __cold void tell_last(const struct vrc_req *part,
+			     enum ibv_wc_status status)
+{
+	struct vrc_ring *ring = vrc_req_ring(part);
+	uint32_t end = atomic_load_explicit(&ring->head, memory_order_acquire);
+	uint32_t i = atomic_load(&ring->tail);
+	struct vrc_req *req;
+
+	for (i += (part->slot - i) & ring->mask; (int32_t)(end - i) > 0; i++) {
+		req = &ring->req[i & ring->mask];
+		if (req->flags & VRC_REQ_PART)
+			continue;
+		if (!(req->flags >> VRC_REQ_STATUS))
+			req->flags |= (uint16_t)(status << VRC_REQ_STATUS);
+		return;
+	}
+}
+
 /* Only status, wr_id and qp_num of a failed completion mean anything. */
 static __cold bool resolve_error(const struct ibv_wc *wc,
 				 const struct vrc_req *req,
 				 struct vrc_comp *comp)
 {
+	struct ibv_wc cause = *wc;
+
 	vrc_cm_broken(req->ep);
 	atomic_fetch_add(&req->ep->errors, 1);
-	error_comp(wc, req, comp);
+	if (req->flags & VRC_REQ_PART) {
+		if (wc->status != IBV_WC_WR_FLUSH_ERR)
+			tell_last(req, wc->status);
+		return false;
+	}
+	if (req->flags >> VRC_REQ_STATUS)
+		cause.status = (enum ibv_wc_status)(req->flags >> VRC_REQ_STATUS);
+	error_comp(&cause, req, comp);
 	comp->err = req->op == VRC_OP_RECV ?
-			    recv_to_err(wc, req, req->ep->domain) :
-			    status_to_err(wc->status);
-	return !(req->flags & VRC_REQ_PART);
+			    recv_to_err(&cause, req, req->ep->domain) :
+			    status_to_err(cause.status);
+	return true;
 }
 
 /* A work request of our own: nothing to see, unless it failed. */

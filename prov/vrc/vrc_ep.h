@@ -62,6 +62,9 @@ enum vrc_req_flags {
 	VRC_REQ_CANCELLED = 1 << 3,
 	/* In an unordered ring, or in none: a counter has it. */
 	VRC_REQ_COUNTED = 1 << 4,
+	/* From this bit on: enum ibv_wc_status of a part that failed; on the
+	 * record that speaks for it. */
+	VRC_REQ_STATUS = 8,
 };
 
 /*

@@ -14,8 +14,10 @@ enum { SIZE = 8, DESC_TAG = 0x76720001 };
 
 static struct ibv_send_wr last;	  /* as it was posted */
 static struct ibv_sge last_sge;
-static unsigned int posted;
+static unsigned int posted, calls;
 static int post_error;
+static int post_error_after = -1; /* so many that are taken; -1: see above */
+static unsigned int broken;
 static bool no_credit;
 static unsigned int returned;
 
@@ -27,11 +29,16 @@ static void *desc;
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		     struct ibv_send_wr **bad)
 {
-	if (post_error)
-		return post_error;
-	last = *wr;
-	last_sge = wr->num_sge ? wr->sg_list[0] : (struct ibv_sge){ 0 };
-	posted++;
+	calls++;
+	for (; wr; wr = wr->next) {
+		*bad = wr;
+		if (post_error || !post_error_after)
+			return post_error ? post_error : ENOMEM;
+		post_error_after -= post_error_after > 0;
+		last = *wr;
+		last_sge = wr->num_sge ? wr->sg_list[0] : (struct ibv_sge){ 0 };
+		posted++;
+	}
 	return 0;
 }
 
@@ -76,22 +83,20 @@ void vrc_credit_return(struct vrc_ep *of, enum ibv_wr_opcode opcode)
 	returned++;
 }
 
+void vrc_cm_broken(struct vrc_ep *of)
+{
+	broken++;
+}
+
+void vrc_qp_error(struct vrc_ep *of)
+{
+}
+
 void vrc_credit_posted(struct vrc_ep *of, unsigned int cnt)
 {
 }
 
-int vrc_more_send(struct vrc_ep *of, struct ibv_send_wr *wr, bool hold)
-{
-	return EINVAL;
-}
-
-int vrc_more_recv(struct vrc_ep *of, struct ibv_recv_wr *wr, bool hold,
-		  unsigned int *cnt)
-{
-	return EINVAL;
-}
-
-void vrc_more_flush(struct vrc_ep *of)
+void vrc_credit_add(struct vrc_ep *of, unsigned int cnt)
 {
 }
 
@@ -116,6 +121,10 @@ void vrc_mr_explain(const struct vrc_domain *of, const void *buf, size_t len,
 {
 }
 
+static struct fi_tx_attr tx_attr = { .size = SIZE };
+static struct fi_info info = { .tx_attr = &tx_attr };
+static struct vrc_cq cq;
+
 static void init(void)
 {
 	ep = aligned_alloc(CACHELINE, sizeof(*ep));
@@ -123,6 +132,10 @@ static void init(void)
 	cr_assert_eq(vrc_atomic_open(&domain), 0);
 	ep->domain = &domain;
 	ep->desc_tag = DESC_TAG;
+	ep->info = &info;
+	ep->tx_cq = &cq;
+	ep->rx_cq = &cq;
+	cr_assert_eq(vrc_more_open(ep), 0);
 	ep->qp = &qp;
 	ep->inject_size = 64;
 	ep->inline_size = 64;
@@ -145,6 +158,7 @@ static void fini(void)
 {
 	vrc_atomic_close(&domain);
 	cr_assert_eq(deregistered, 1);
+	vrc_more_close(ep);
 	free(ep);
 }
 
@@ -342,4 +356,76 @@ Test(atomic, fence_and_credits)
 	cr_assert(do_send());
 	cr_assert(!do_send());
 	cr_assert_eq(atomic_load(&ep->gate), VRC_GATE_CREDITS);
+}
+
+static ssize_t add_many(size_t cnt)
+{
+	static const uint64_t values[SIZE + 1] = { 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+
+	return fi_atomic(&ep->fid, values, cnt, NULL, 0, 0x1000, 7, FI_UINT64,
+			 FI_SUM, &operand);
+}
+
+/* A work request each; the last has the context and is the one to be seen. */
+Test(atomic, elements)
+{
+	size_t max;
+
+	cr_assert_eq(fi_atomicvalid(&ep->fid, FI_UINT64, FI_SUM, &max), 0);
+	cr_assert_eq(max, SIZE);
+	cr_assert_eq(add_many(SIZE + 1), -FI_EMSGSIZE);
+	cr_assert_eq(posted, 0);
+	do_read();
+	cr_assert_eq(add_many(3), 0);
+	cr_assert_eq(posted, 4);
+	cr_assert_eq(calls, 2);
+	cr_assert_eq(last.wr.atomic.remote_addr, 0x1010);
+	cr_assert_eq(last.wr.atomic.compare_add, 3);
+	cr_assert(!(last.send_flags & IBV_SEND_FENCE));
+	cr_assert_eq(records[1].flags, VRC_REQ_PART);
+	cr_assert_eq(records[2].flags, VRC_REQ_PART);
+	cr_assert_eq(records[3].flags, VRC_REQ_VISIBLE);
+	cr_assert_eq(records[3].context, &operand);
+	/* There is room for four. */
+	cr_assert_eq(add_many(5), -FI_EAGAIN);
+	cr_assert_eq(posted, 4);
+	cr_assert_eq(add_many(4), 0);
+	retire(8);
+	cr_assert_eq(add_many(SIZE), 0);
+}
+
+/* Trying again would add twice: it is no case for -FI_EAGAIN. */
+Test(atomic, half_done)
+{
+	post_error_after = 2;
+	cr_assert_eq(add_many(3), -FI_EIO);
+	cr_assert_eq(posted, 2);
+	cr_assert_eq(broken, 1);
+	post_error_after = 1;
+	cr_assert_eq(add_many(3), -FI_ESHUTDOWN);
+	cr_assert_eq(posted, 3);
+	cr_assert_eq(broken, 2);
+	/* Unless the connection is over anyway. */
+	retire(4);
+	atomic_store(&ep->state, VRC_EP_SHUTDOWN);
+	cr_assert_eq(add_many(3), -FI_ESHUTDOWN);
+	cr_assert_eq(broken, 2);
+}
+
+/* Results that nobody registered are, one by one. */
+Test(atomic, unregistered)
+{
+	uint64_t results[2];
+	size_t max;
+
+	ep->local_reg = true;
+	cr_assert_eq(fi_fetch_atomicvalid(&ep->fid, FI_UINT64, FI_SUM, &max),
+		     0);
+	cr_assert_eq(max, 1);
+	cr_assert_eq(fi_atomicvalid(&ep->fid, FI_UINT64, FI_SUM, &max), 0);
+	cr_assert_eq(max, SIZE);
+	cr_assert_eq(fi_fetch_atomic(&ep->fid, results, 2, NULL, results, NULL,
+				     0, 0x1000, 7, FI_UINT64, FI_SUM, NULL),
+		     -FI_EMSGSIZE);
+	cr_assert_eq(add_many(2), 0);
 }

@@ -195,6 +195,35 @@ Test(ledger, errors_are_told)
 	cr_assert(!complete(req, IBV_WC_WR_FLUSH_ERR, &comp));
 }
 
+/* Of several pieces the last is flushed, and tells why. */
+Test(ledger, cause_is_told)
+{
+	struct vrc_req *first, *second, *last, *next;
+	struct vrc_comp comp;
+
+	for (uint32_t start = SIZE - 2; start < SIZE; start++) {
+		make_ring(start, false);
+		first = post(VRC_OP_READ, VRC_REQ_PART);
+		second = post(VRC_OP_READ, VRC_REQ_PART);
+		last = post(VRC_OP_READ, VRC_REQ_VISIBLE);
+		next = post(VRC_OP_READ, VRC_REQ_VISIBLE);
+		cr_assert(!complete(first, IBV_WC_REM_ACCESS_ERR, &comp));
+		cr_assert(!complete(second, IBV_WC_WR_FLUSH_ERR, &comp));
+		cr_assert(complete(last, IBV_WC_WR_FLUSH_ERR, &comp));
+		cr_assert_eq(comp.err, FI_EACCES);
+		cr_assert_eq(comp.prov_errno, IBV_WC_REM_ACCESS_ERR);
+		cr_assert_eq(comp.context, last);
+		cr_assert(complete(next, IBV_WC_WR_FLUSH_ERR, &comp));
+		cr_assert_eq(comp.err, FI_ECANCELED);
+		/* The last is not posted yet. */
+		first = post(VRC_OP_READ, VRC_REQ_PART);
+		cr_assert(!complete(first, IBV_WC_REM_ACCESS_ERR, &comp));
+		last = post(VRC_OP_READ, VRC_REQ_VISIBLE);
+		cr_assert(complete(last, IBV_WC_WR_FLUSH_ERR, &comp));
+		cr_assert_eq(comp.err, FI_ECANCELED);
+	}
+}
+
 /* Another thread reads the completion before posting has moved head: nothing is
  * lost, broken queue pair or not. */
 Test(ledger, read_before_posted)
