@@ -379,6 +379,17 @@ int sv_listener_start(struct sv_listener *listener, int sock,
 void sv_listener_stop(struct sv_listener *listener);
 
 /*
+ * sv_cm_linger.c. Caller holds sv_cm.lock. leave: the id lets go of its socket,
+ * which goes on for a moment if it has listened, else is closed. take: the socket
+ * of such a moment ago, bound to this address, or -1; it goes on to listen until
+ * end: it really does now, or, if not listens, no more.
+ */
+void sv_linger_leave(struct sv_id *id);
+int sv_linger_take(struct sv_id *id, const struct sockaddr *addr);
+void sv_linger_end(struct sv_id *id, bool listens);
+void sv_linger_fork_child(void);
+
+/*
  * sv_cm_active.c, sv_cm_passive.c. Caller holds sv_cm.lock. The functions that
  * take a message return 0, or a negative errno if the peer broke the protocol.
  * lost: the TCP connection ended (err 0: in order) before it was up. socket:

@@ -53,6 +53,8 @@ static int active_socket(struct sv_id *id)
 
 	if (sock < 0)
 		sock = sv_active_socket(&id->id.route.addr.src_addr);
+	else
+		sv_linger_end(id, false);
 	if (sock < 0)
 		return sock;
 	err = sv_id_set_tos(id, sock);

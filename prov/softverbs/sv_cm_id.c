@@ -61,6 +61,7 @@ static void fork_child(void)
 		memset(&id->qp_ended, 0, sizeof(id->qp_ended));
 		memset(&id->listener, 0, sizeof(id->listener));
 	}
+	sv_linger_fork_child();
 	sv_rdv_fork_child();
 	sv_fault_cm_fork_child();
 	sv_handover_fork_child();
@@ -201,8 +202,7 @@ void sv_id_close(struct sv_id *id)
 	sv_listener_stop(&id->listener);
 	if (id->sock >= 0) {
 		sv_engine_unwatch_nowait(id->sock);
-		close(id->sock);
-		id->sock = -1;
+		sv_linger_leave(id);
 	}
 	sv_event_drop(id);
 	id->state = SV_ID_FAILED;
@@ -298,13 +298,16 @@ static int id_bind(struct sv_id *id, const struct sockaddr *addr)
 	int sock;
 	int err;
 
-	sock = socket(addr->sa_family,
-		      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (sock < 0)
-		return errno;
-	err = sock_bind(id, sock, addr);
-	if (err)
-		goto err_close;
+	sock = sv_linger_take(id, addr);
+	if (sock < 0) {
+		sock = socket(addr->sa_family,
+			      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (sock < 0)
+			return errno;
+		err = sock_bind(id, sock, addr);
+		if (err)
+			goto err_close;
+	}
 	if (getsockname(sock, (struct sockaddr *)&bound, &len)) {
 		err = errno;
 		goto err_close;
@@ -323,7 +326,8 @@ err_unset:
 	memset(&id->id.route.addr.src_storage, 0,
 	       sizeof(id->id.route.addr.src_storage));
 err_close:
-	close(sock);
+	id->sock = sock;
+	sv_linger_leave(id);
 	return err;
 }
 
@@ -465,8 +469,10 @@ int sv_cm_listen(struct rdma_cm_id *cm_id, int backlog)
 	err = set_int(id->sock, SOL_SOCKET, SO_REUSEADDR, 1);
 	if (!err)
 		err = sv_listener_start(&id->listener, id->sock, id);
-	if (!err)
+	if (!err) {
 		id->state = SV_ID_LISTEN;
+		sv_linger_end(id, true);
+	}
 	return sv_cm_leave(err);
 }
 

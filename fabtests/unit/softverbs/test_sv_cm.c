@@ -226,6 +226,114 @@ Test(sv_cm, nobody_listens)
 	}
 }
 
+/* A listener that is closed and opened again is gone for a moment only. */
+static void comes_back(const char *where)
+{
+	const struct timespec moment = { .tv_nsec = 20000000 };
+	struct rdma_cm_event *event;
+	struct peer listener;
+	struct peer active;
+	struct peer closed;
+	uint16_t port = peer_listen(&closed, where, 0, 0);
+
+	peer_close(&closed);
+	peer_open(&active);
+	peer_connect(&active, "127.0.0.1", port, NULL, 0);
+	nanosleep(&moment, NULL);
+	cr_assert_eq(peer_listen(&listener, where, port, 0), port);
+	event = peer_expect(listener.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	cr_assert_eq(sv_cm_reject(event->id, NULL, 0), 0);
+	cr_assert_eq(sv_cm_destroy_id(event->id), 0);
+	cr_assert_eq(sv_cm_ack_cm_event(event), 0);
+	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_REJECTED), 28);
+	peer_close(&active);
+	peer_close(&listener);
+}
+
+Test(sv_cm, listener_comes_back)
+{
+	comes_back("127.0.0.1");
+	comes_back("0.0.0.0");
+}
+
+/* Who was not there in time is not waited for. */
+Test(sv_cm, listener_stays_away)
+{
+	struct peer active, late, closed;
+	uint16_t port = peer_listen(&closed, "127.0.0.1", 0, 0);
+
+	peer_close(&closed);
+	peer_open(&active);
+	peer_connect(&active, "127.0.0.1", port, NULL, 0);
+	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_REJECTED), 8);
+	/* And the port is free. */
+	cr_assert_eq(peer_listen(&late, "0.0.0.0", port, 0), port);
+	peer_close(&late);
+	/* An address that is another one, of the same port. */
+	cr_assert_eq(peer_listen(&late, "127.0.0.1", port, 0), port);
+	peer_close(&late);
+	peer_close(&active);
+}
+
+/* It is bound again, and does not listen: that is refused, and may be changed. */
+Test(sv_cm, listener_is_only_bound_again)
+{
+	struct sockaddr_storage addr;
+	struct peer active, bound, closed;
+	uint16_t port = peer_listen(&closed, "127.0.0.1", 0, 0);
+	struct rdma_cm_event *event;
+
+	peer_close(&closed);
+	peer_open(&bound);
+	peer_create_id(&bound);
+	peer_addr(&addr, "127.0.0.1", port);
+	cr_assert_eq(sv_cm_bind_addr(bound.id, (struct sockaddr *)&addr), 0);
+	peer_open(&active);
+	peer_connect(&active, "127.0.0.1", port, NULL, 0);
+	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_REJECTED), 8);
+	peer_close(&active);
+	peer_open(&active);
+	peer_connect(&active, "127.0.0.1", port, NULL, 0);
+	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_REJECTED), 8);
+	peer_close(&active);
+	cr_assert_eq(sv_cm_listen(bound.id, 0), 0);
+	peer_open(&active);
+	peer_connect(&active, "127.0.0.1", port, NULL, 0);
+	event = peer_expect(bound.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	cr_assert_eq(peer_port(&event->listen_id->route.addr.src_addr), port);
+	cr_assert_eq(sv_cm_reject(event->id, NULL, 0), 0);
+	cr_assert_eq(sv_cm_destroy_id(event->id), 0);
+	cr_assert_eq(sv_cm_ack_cm_event(event), 0);
+	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_REJECTED), 28);
+	peer_close(&active);
+	peer_close(&bound);
+}
+
+/* Who has listened, and binds again to connect from there, may. */
+Test(sv_cm, listener_connects)
+{
+	struct sockaddr_storage addr;
+	struct rdma_cm_event *event;
+	struct peer active, closed, listener;
+	uint16_t port = peer_listen(&closed, "127.0.0.1", 0, 0);
+	uint16_t to = peer_listen(&listener, "127.0.0.1", 0, 0);
+
+	peer_close(&closed);
+	peer_open(&active);
+	peer_create_id(&active);
+	peer_addr(&addr, "127.0.0.1", port);
+	cr_assert_eq(sv_cm_bind_addr(active.id, (struct sockaddr *)&addr), 0);
+	peer_connect(&active, "127.0.0.1", to, NULL, 0);
+	event = peer_expect(listener.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+	cr_assert_eq(peer_port(&event->id->route.addr.dst_addr), port);
+	cr_assert_eq(sv_cm_reject(event->id, NULL, 0), 0);
+	cr_assert_eq(sv_cm_destroy_id(event->id), 0);
+	cr_assert_eq(sv_cm_ack_cm_event(event), 0);
+	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_REJECTED), 28);
+	peer_close(&active);
+	peer_close(&listener);
+}
+
 /* Bound is not listening. */
 Test(sv_cm, bound_port_rejects)
 {
