@@ -75,9 +75,12 @@ static void look(struct sv_link *link, void *arg)
 	const uint32_t *step_ms = arg;
 	struct sv_qp *qp = link->qp;
 	uint64_t limit_ms = silence_ms(&qp->attr);
-	bool owes = sv_link_sends_wait(link) &&
-		    qp->sq.done == link->alive_done;
+	bool owes;
 
+	/* What completes silently, nobody may have looked for. */
+	if (sv_link_sends_wait(link))
+		link->ops->acks(link);
+	owes = sv_link_sends_wait(link) && qp->sq.done == link->alive_done;
 	link->alive_done = qp->sq.done;
 	/* A stalled link has a clock of its own: sv_stall.c. */
 	if (link->dead || link->stalled || !limit_ms ||

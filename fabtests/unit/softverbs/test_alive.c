@@ -190,6 +190,27 @@ Test(alive, stopped_direct, .disabled = SIDE_IS_TCP)
 	peer_end(&p);
 }
 
+/* It owes nothing for what it has taken, though nobody has looked whether it did:
+ * such sends complete silently. */
+Test(alive, stopped_owes_nothing)
+{
+	struct ibv_wc wc;
+	struct post silent;
+	struct peer p;
+
+	limit(LIMIT_S);
+	peer_start(&p);
+	peer_post(&p, 2);
+	silent = message(&p, IBV_WR_SEND, 8);
+	silent.flags = 0;
+	MUST(!post(&p.s, silent));
+	MUST(!wait_wc_ms(p.s.scq, &wc, 300));
+	peer_stop(&p);
+	cr_assert_not(wait_wc_ms(p.s.scq, &wc, LIMIT_S * 1000 + 2500));
+	cr_assert_eq(p.s.qp->state, IBV_QPS_RTS);
+	peer_end(&p);
+}
+
 /* The attributes say 34 ms: that is the least, which is longer. */
 Test(alive, least)
 {
