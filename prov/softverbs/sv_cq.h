@@ -61,20 +61,27 @@ struct sv_cq_sink {
 };
 
 /*
- * Where the next completion may be written at once, or NULL: it has to go into
- * the ring, behind what is there, or because it is to raise an event.
+ * Whether completions may be written there at once: if not, they have to go into
+ * the ring, behind what is there, or because one is to raise an event. It stays so
+ * while the caller holds qp->lock and puts nothing of this QP into the ring.
  */
+static __hot_inline bool sv_cq_is_direct(const struct sv_cq_sink *sink,
+					 const struct sv_cq *cq)
+{
+	/* The acquire: wq.free is ours now. Pairs with cq_pop(). */
+	return likely(sink && sink->cq == cq && sink->left &&
+		      atomic_load_explicit(&cq->cons, memory_order_acquire) ==
+			      atomic_load_explicit(&cq->prod,
+						   memory_order_relaxed) &&
+		      atomic_load_explicit(&cq->arm, memory_order_relaxed) ==
+			      SV_ARM_NONE);
+}
+
+/* Where the next completion may be written at once, or NULL. */
 static __hot_inline struct ibv_wc *sv_cq_direct(struct sv_cq_sink *sink,
 						const struct sv_cq *cq)
 {
-	if (unlikely(!sink || sink->cq != cq || !sink->left))
-		return NULL;
-	/* The acquire: wq.free is ours now. Pairs with cq_pop(). */
-	if (unlikely(atomic_load_explicit(&cq->cons, memory_order_acquire) !=
-			     atomic_load_explicit(&cq->prod,
-						  memory_order_relaxed) ||
-		     atomic_load_explicit(&cq->arm, memory_order_relaxed) !=
-			     SV_ARM_NONE))
+	if (!sv_cq_is_direct(sink, cq))
 		return NULL;
 	sink->left--;
 	return sink->wc++;

@@ -4,6 +4,7 @@
  * the peer's death; sv_shm_down.c takes it down. The operations that the QP
  * layer calls are at the end.
  */
+#include "sv_shm_rx.h"
 #include "sv_shm_tx.h"
 #include "sv_engine.h"
 
@@ -37,38 +38,6 @@ void sv_shm_protocol_error(struct sv_shm *shm)
 	sv_qp_error(shm->link.qp, IBV_EVENT_QP_FATAL);
 }
 
-/* Caller holds qp->lock. */
-static void check_peer(struct sv_shm *shm)
-{
-	if (likely(!sv_shm_peer_gone(shm)))
-		return;
-	sv_shm_acks(shm);
-	sv_link_gone(&shm->link);
-}
-
-/*
- * Whether the rings hold something for us. Relaxed looks: what is missed now
- * is seen in the next poll, or was followed by a doorbell.
- */
-static __hot_inline bool ring_work(const struct sv_shm *shm)
-{
-	uint32_t next = atomic_load_explicit(&shm->rx_next,
-					     memory_order_relaxed);
-	const struct sv_slot *slot = &shm->own->slots[next % SV_SLOT_CNT];
-
-	/* Its second line is written before the first: it comes along with it,
-	 * not after it. As long as there is nothing it stays where it is. */
-	__builtin_prefetch((const char *)slot + CACHELINE);
-	if (atomic_load_explicit(&slot->seq, memory_order_relaxed) ==
-		    next / SV_SLOT_CNT + 1 &&
-	    atomic_load_explicit(&shm->rx_on, memory_order_relaxed) &&
-	    !atomic_load_explicit(&shm->link.qp->rq_starved,
-				  memory_order_relaxed)) {
-		return true;
-	}
-	return sv_shm_acks_wanted(shm);
-}
-
 /*
  * The peer process is gone without having closed its QP. What it had put into
  * our ring is still delivered. Caller holds qp->lock.
@@ -84,7 +53,7 @@ static void shm_died(struct sv_shm *shm)
 	shm->link.dead = true;
 	if (shm->link.qp->link != &shm->link)
 		return;
-	while (rounds-- && ring_work(shm))
+	while (rounds-- && sv_rx_work(shm))
 		sv_shm_drain(shm);
 	sv_link_fail_sends(&shm->link, IBV_EVENT_QP_FATAL);
 }
@@ -104,7 +73,7 @@ static void bell_rung(void *arg, uint32_t events)
 	if (shm->link.qp->link == &shm->link) {
 		do {
 			shm->link.ops->progress(&shm->link);
-		} while (--rounds && ring_work(shm));
+		} while (--rounds && sv_rx_work(shm));
 		shm->link.ops->rearm(&shm->link);
 	}
 	sv_lock_drop(&shm->link.qp->lock);
@@ -124,7 +93,7 @@ static void sock_event(void *arg, uint32_t events)
 	sv_engine_unwatch_nowait(shm->sock_fd);
 	sv_lock_take(&shm->link.qp->lock);
 	if (atomic_load(&shm->peer->state) == SV_SEG_CLOSED)
-		check_peer(shm);
+		sv_shm_check_peer(shm);
 	else
 		shm_died(shm);
 	sv_lock_drop(&shm->link.qp->lock);
@@ -300,94 +269,12 @@ int sv_shm_attach(struct sv_link *link, const struct sv_link_hello *hello,
 
 /* ---- what the QP layer calls ---- */
 
-static bool shm_pending(struct sv_link *link)
-{
-	struct sv_shm *shm = sv_shm(link);
-	return ring_work(shm) ||
-	       atomic_load_explicit(&shm->link.attention, memory_order_relaxed);
-}
-
-static __hot_inline void ring_defer(struct sv_shm *shm)
-{
-	atomic_store_explicit(&shm->link.attention, true, memory_order_relaxed);
-}
-
-/*
- * The fence in a ring has to wait until our stores are out. A receiver that
- * is being polled, and answers, need not wait for its acknowledgement too: the
- * answer's ring serves for both, or that of the next poll, or the lease's end.
- */
-static __hot_inline void ring_if_due(struct sv_shm *shm, bool may_defer)
-{
-	if (!shm->tx_rung && !shm->ack_rung)
-		return;
-	if (may_defer && !shm->tx_rung) {
-		ring_defer(shm);
-		return;
-	}
-	shm->tx_rung = false;
-	shm->ack_rung = false;
-	sv_shm_ring(shm);
-}
-
-/*
- * Whether taking what came in was all that the poller of a CQ has to do. What else
- * a peer may want to tell (a refusal, a fault, that it leaves) comes with a
- * doorbell, and with it the engine, who looks at all of that.
- */
-static __hot_inline bool poller_is_done(const struct sv_shm *shm)
-{
-	const struct sv_link *link = &shm->link;
-
-	return link->qp->sink && shm->ack_rung && !shm->tx_rung &&
-	       !atomic_load_explicit(&shm->tx_watch, memory_order_relaxed) &&
-	       !atomic_load_explicit(&link->attention, memory_order_relaxed) &&
-	       !shm->rd_serving && !sv_link_overrun(link) &&
-	       sv_link_leased(link);
-}
-
-static void shm_progress(struct sv_link *link)
-{
-	struct sv_shm *shm = sv_shm(link);
-	struct sv_qp *qp = shm->link.qp;
-	bool deferred = shm->ack_rung;
-	bool asks = shm->rd_cnt;
-	uint32_t fault, nak;
-
-	sv_shm_drain(shm);
-	if (likely(poller_is_done(shm))) {
-		ring_defer(shm);
-		return;
-	}
-	if (unlikely(asks))
-		sv_shm_resp_take(shm);
-	nak = atomic_load_explicit(&shm->own->nak, memory_order_relaxed);
-	fault = atomic_load_explicit(&shm->own->fault, memory_order_relaxed);
-	if (unlikely(asks || nak || fault) || sv_shm_acks_wanted(shm))
-		sv_shm_acks(shm);
-	if (unlikely(qp->sq.sent != sv_wq_posted(&qp->sq) ||
-		     shm->rd_serving ||
-		     atomic_load_explicit(&shm->link.attention,
-					  memory_order_relaxed)))
-		sv_shm_push(shm);
-	if (unlikely(fault)) {
-		atomic_store(&shm->own->fault, 0);
-		sv_qp_error(qp, fault == IBV_EVENT_QP_REQ_ERR ?
-					IBV_EVENT_QP_REQ_ERR :
-					IBV_EVENT_QP_ACCESS_ERR);
-	}
-	if (unlikely(sv_link_overrun(link)))
-		sv_qp_error(qp, IBV_EVENT_QP_FATAL);
-	check_peer(shm);
-	ring_if_due(shm, !deferred && sv_link_leased(link));
-}
-
 static void shm_push(struct sv_link *link)
 {
 	struct sv_shm *shm = sv_shm(link);
 	sv_shm_push(shm);
-	check_peer(shm);
-	ring_if_due(shm, false);
+	sv_shm_check_peer(shm);
+	sv_shm_ring_if_due(shm, false);
 }
 
 static void shm_publish(struct sv_link *link)
@@ -428,11 +315,11 @@ static void shm_rearm(struct sv_link *link)
 	atomic_store(&shm->own->wake, need);
 	if (!need)
 		return;
-	if (shm_pending(link))
-		shm_progress(link);
+	if (sv_shm_pending(link))
+		sv_shm_progress(link);
 	/* What the polls would have done from here on, the engine does. */
-	ring_if_due(shm, false);
-	if (ring_work(shm))
+	sv_shm_ring_if_due(shm, false);
+	if (sv_rx_work(shm))
 		sv_shm_kick_self(shm);
 }
 
@@ -445,7 +332,7 @@ static void shm_timeout(struct sv_link *link)
 	sv_link_gone_timeout(link, sv_shm_peer_gone(shm));
 	if (shm->rnr_due_ns) {
 		sv_shm_drain(shm);
-		ring_if_due(shm, false);
+		sv_shm_ring_if_due(shm, false);
 	}
 }
 
@@ -479,7 +366,7 @@ static void shm_enter(struct sv_link *link)
 		shm_died(shm);
 		return;
 	}
-	shm_progress(link);
+	sv_shm_progress(link);
 }
 
 static void shm_acks(struct sv_link *link)
@@ -493,8 +380,8 @@ static void shm_kick(struct sv_link *link)
 }
 
 static const struct sv_link_ops shm_ops = {
-	.pending = shm_pending,
-	.progress = shm_progress,
+	.pending = sv_shm_pending,
+	.progress = sv_shm_progress,
 	.send = sv_shm_send,
 	.push = shm_push,
 	.acks = shm_acks,

@@ -237,10 +237,15 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 			   int from_cnt, struct sv_rwr *rwr, uint32_t total);
 
 /*
- * sv_shm.c, sv_shm_ack.c, sv_shm_short.c, sv_shm_tx.c, sv_shm_rx.c. Caller
- * holds qp->lock. acks: completes what the peer has taken. push: all that may go now, push_any the same without the short
- * way. send: as in struct sv_link_ops.
+ * sv_shm.c, sv_shm_ack.c, sv_shm_poll.c, sv_shm_short.c, sv_shm_tx.c,
+ * sv_shm_rx.c. Caller holds qp->lock, but for pending. acks: completes what the
+ * peer has taken. push: all that may go now, push_any the same without the short
+ * way; drain: takes what has come, likewise. pending, progress, send: as in
+ * struct sv_link_ops.
  */
+bool sv_shm_pending(struct sv_link *link);
+void sv_shm_progress(struct sv_link *link);
+void sv_shm_check_peer(struct sv_shm *shm);
 void sv_shm_push(struct sv_shm *shm);
 void sv_shm_push_any(struct sv_shm *shm);
 bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr);

@@ -4,14 +4,15 @@
  * and serves what the peer could not do to our memory by itself. All under
  * qp->lock. Each slot's header is copied once and every field of it checked;
  * the payload is copied from where we say it is, never by a pointer of theirs
- * (but for PULL, whose addresses are in the peer's memory).
+ * (but for PULL, whose addresses are in the peer's memory). What almost every
+ * message takes of it is in sv_shm_poll.c.
  *
  * A message for which no receive is posted stays in the ring, and so does all
  * behind it: that is the RNR back-pressure. It lasts for ever if the sender's
  * rnr_retry says so; if not, as long as that many of our min_rnr_timer, counted
  * here, where the receive is missing.
  */
-#include "sv_shm.h"
+#include "sv_shm_rx.h"
 
 #include <errno.h>
 #include <string.h>
@@ -46,25 +47,13 @@ struct hdr {
 
 /* ---- refusing ---- */
 
-static void rx_publish(struct sv_shm *shm)
-{
-	uint32_t next = atomic_load_explicit(&shm->rx_next,
-					     memory_order_relaxed);
-
-	if (next == shm->rx_published)
-		return;
-	shm->rx_published = next;
-	shm->ack_rung = true;
-	atomic_store_explicit(&shm->own->head, next, memory_order_release);
-}
-
 /*
  * Tells the requester why its message is not accepted, and takes no more. nak
  * is written after the last head: who sees it sees all that was accepted.
  */
 static __cold enum rx rx_nak(struct sv_shm *shm, enum ibv_wc_status nak)
 {
-	rx_publish(shm);
+	sv_rx_publish(shm);
 	shm->rx_stop = true;
 	atomic_store_explicit(&shm->rx_on, false, memory_order_relaxed);
 	atomic_store_explicit(&shm->peer->nak, nak, memory_order_release);
@@ -102,33 +91,13 @@ static __cold enum rx rx_nonsense(struct sv_shm *shm)
 
 /* ---- receiving ---- */
 
-/* The oldest receive, rwr, has what it waited for. */
-static __hot_inline void complete(struct sv_shm *shm, const struct sv_rwr *rwr,
-				  uint8_t flags, uint32_t imm,
-				  enum ibv_wc_opcode opcode, uint32_t len)
-{
-	struct sv_rq_news news = {
-		.opcode = opcode,
-		.len = len,
-		.src_qp = shm->link.peer_qpn,
-		.solicited = flags & SV_SLOT_SOLICITED,
-	};
-
-	if (unlikely(flags & (SV_SLOT_IMM | SV_SLOT_INV))) {
-		news.imm = imm;
-		news.wc_flags = flags & SV_SLOT_IMM ? IBV_WC_WITH_IMM :
-						      IBV_WC_WITH_INV;
-	}
-	sv_rq_complete_ok(shm->link.qp, rwr, news);
-}
-
 static void rx_complete(struct sv_shm *shm, const struct hdr *h,
 			enum ibv_wc_opcode opcode, uint32_t len)
 {
 	struct sv_qp *qp = shm->link.qp;
 
-	complete(shm, sv_rq_slot(qp, qp->rq.done), h->flags, h->imm, opcode,
-		 len);
+	sv_rq_complete_ok(qp, sv_rq_slot(qp, qp->rq.done),
+			  sv_rx_news(shm, h->flags, h->imm, opcode, len));
 }
 
 /* A whole message is in place; its sender may want a key invalidated. */
@@ -342,12 +311,6 @@ static __cold void rx_rnr(struct sv_shm *shm, uint32_t next)
 
 /* ---- the ring ---- */
 
-/* What was read is not read again: the peer could change it. */
-static inline void read_once(void)
-{
-	__asm__ volatile("" ::: "memory");
-}
-
 /* Copies the header; says where the payload is, if it is where it may be. */
 static bool hdr_read(struct sv_shm *shm, const struct sv_slot *slot,
 		     struct hdr *h)
@@ -362,7 +325,7 @@ static bool hdr_read(struct sv_shm *shm, const struct sv_slot *slot,
 	h->pos = slot->pos;
 	h->total = slot->total;
 	h->raddr = slot->raddr;
-	read_once();
+	sv_rx_read_once();
 	if (h->op == SV_OP_READ)
 		return true;
 	if (!(h->flags & SV_SLOT_RING)) {
@@ -400,36 +363,6 @@ static __noinline enum rx rx_any(struct sv_shm *shm, const struct sv_slot *slot)
 }
 
 /*
- * Almost every message: a SEND, whole, with its data in the slot, for a receive
- * of one SGE. False: it is none of these, or something is wrong. Then nothing
- * has been done, and rx_any() looks for itself.
- */
-static __hot_inline bool rx_short(struct sv_shm *shm,
-				  const struct sv_slot *slot)
-{
-	const uint32_t may = sv_slot_what(0, SV_SLOT_IMM | SV_SLOT_SOLICITED);
-	struct sv_qp *qp = shm->link.qp;
-	const uint32_t what = slot->what;
-	const uint32_t len = slot->len, total = slot->total, imm = slot->imm;
-	struct sv_rwr *rwr;
-
-	read_once();
-	if (unlikely((what & ~may) !=
-			     sv_slot_what(SV_OP_SEND,
-					  SV_SLOT_FIRST | SV_SLOT_LAST) ||
-		     shm->rx_partial || len != total || len > SV_SLOT_DATA ||
-		     sv_wq_posted(&qp->rq) == qp->rq.done))
-		return false;
-	rwr = sv_rq_slot(qp, qp->rq.done);
-	if (unlikely(rwr->num_sge != 1 || len > rwr->len ||
-		     !sv_rwr_writable(qp, rwr)))
-		return false;
-	sv_copy_short((void *)(uintptr_t)rwr->sge[0].addr, slot->data, len);
-	complete(shm, rwr, sv_slot_flags(what), imm, IBV_WC_RECV, len);
-	return true;
-}
-
-/*
  * The slot is filled; next is its number. RX_NEXT: and the QP is still in a state
  * in which it receives.
  */
@@ -444,8 +377,6 @@ static __hot_inline enum rx rx_one(struct sv_shm *shm,
 		if (unlikely(!sv_shm_receives(shm)))
 			return RX_STOP;
 	}
-	if (likely(rx_short(shm, slot)))
-		return RX_NEXT;
 	rx = rx_any(shm, slot);
 	if (rx == RX_RNR)
 		rx_rnr(shm, next);
@@ -454,18 +385,15 @@ static __hot_inline enum rx rx_one(struct sv_shm *shm,
 
 void sv_shm_drain(struct sv_shm *shm)
 {
-	uint32_t next = atomic_load_explicit(&shm->rx_next,
-					     memory_order_relaxed);
-	struct sv_slot *slot;
+	uint32_t next = sv_rx_next(shm);
+	const struct sv_slot *slot;
 	int i;
 
 	if (unlikely(!sv_shm_receives(shm)))
 		return;
 	for (i = 0; i < SV_RX_BATCH; i++) {
-		slot = &shm->own->slots[next % SV_SLOT_CNT];
-		/* Pairs with sv_tx_publish(). */
-		if (atomic_load_explicit(&slot->seq, memory_order_acquire) !=
-		    next / SV_SLOT_CNT + 1)
+		slot = sv_rx_slot(shm, next);
+		if (!sv_rx_filled(slot, next))
 			break;
 		if (unlikely(rx_one(shm, slot, next) != RX_NEXT))
 			break;
@@ -473,7 +401,7 @@ void sv_shm_drain(struct sv_shm *shm)
 		atomic_store_explicit(&shm->rx_next, next,
 				      memory_order_relaxed);
 		if (next - shm->rx_published == SV_RX_PUBLISH)
-			rx_publish(shm);
+			sv_rx_publish(shm);
 	}
-	rx_publish(shm);
+	sv_rx_publish(shm);
 }

@@ -14,14 +14,36 @@
  * The slot's seq, or head, was written before; the peer sets wake and then
  * looks at them. With the fence between, one of the two notices.
  */
-static inline void sv_shm_ring(struct sv_shm *shm)
+static __hot_inline bool sv_shm_wants_ring(struct sv_shm *shm)
 {
 	sv_fence();
-	if (likely(!atomic_load_explicit(&shm->peer->wake,
-					 memory_order_relaxed)))
-		return;
-	if (atomic_exchange(&shm->peer->wake, 0))
+	return unlikely(atomic_load_explicit(&shm->peer->wake,
+					     memory_order_relaxed));
+}
+
+static inline void sv_shm_ring(struct sv_shm *shm)
+{
+	if (sv_shm_wants_ring(shm) && atomic_exchange(&shm->peer->wake, 0))
 		sv_shm_ring_hard(shm);
+}
+
+/*
+ * The fence in a ring has to wait until our stores are out. A receiver that
+ * is being polled, and answers, need not wait for its acknowledgement too: the
+ * answer's ring serves for both, or that of the next poll, or the lease's end.
+ */
+static __hot_inline void sv_shm_ring_if_due(struct sv_shm *shm, bool may_defer)
+{
+	if (!shm->tx_rung && !shm->ack_rung)
+		return;
+	if (may_defer && !shm->tx_rung) {
+		atomic_store_explicit(&shm->link.attention, true,
+				      memory_order_relaxed);
+		return;
+	}
+	shm->tx_rung = false;
+	shm->ack_rung = false;
+	sv_shm_ring(shm);
 }
 
 static inline bool sv_tx_full(const struct sv_shm *shm)
@@ -63,11 +85,11 @@ static __hot_inline void sv_tx_data(struct sv_slot *slot, const void *from,
 	const size_t first = CACHELINE - offsetof(struct sv_slot, data);
 
 	if (len > first) {
-		sv_copy_short(slot->data + first, (const char *)from + first,
+		sv_copy_slot(slot->data + first, (const char *)from + first,
 			      len - first);
 		memcpy(slot->data, from, first);
 	} else {
-		sv_copy_short(slot->data, from, len);
+		sv_copy_slot(slot->data, from, len);
 	}
 }
 

@@ -18,18 +18,34 @@ enum {
 	SV_COPY_SHORT = 96,
 };
 
+/* Less than 16 bytes. */
+static __hot_inline void sv_copy_tiny(char *dst, const char *src, size_t len)
+{
+	if (len >= 8) {
+		memcpy(dst, src, 8);
+		memcpy(dst + len - 8, src + len - 8, 8);
+	} else if (len >= 4) {
+		memcpy(dst, src, 4);
+		memcpy(dst + len - 4, src + len - 4, 4);
+	} else if (len) {
+		dst[0] = src[0];
+		dst[len / 2] = src[len / 2];
+		dst[len - 1] = src[len - 1];
+	}
+}
+
 /*
- * memcpy(), for what is almost always short: pieces from both ends that overlap
+ * memcpy(), for at most SV_COPY_SHORT bytes: pieces from both ends that overlap
  * take no loop, no call. GCC's own idea of a short copy is "rep movs", which takes
- * its time to start.
+ * its time to start; and a call costs all that must be kept across it.
  */
-static __hot_inline void sv_copy_short(void *to, const void *from, size_t len)
+static __hot_inline void sv_copy_slot(void *to, const void *from, size_t len)
 {
 	const char *src = from;
 	char *dst = to;
 
-	if (unlikely(len > SV_COPY_SHORT || len < 16)) {
-		sv_copy_any(to, from, len);
+	if (unlikely(len < 16)) {
+		sv_copy_tiny(dst, src, len);
 		return;
 	}
 	memcpy(dst, src, 16);
@@ -42,6 +58,15 @@ static __hot_inline void sv_copy_short(void *to, const void *from, size_t len)
 		return;
 	memcpy(dst + 32, src + 32, 16);
 	memcpy(dst + len - 48, src + len - 48, 16);
+}
+
+/* The same for any length; almost always it is short. */
+static __hot_inline void sv_copy_short(void *to, const void *from, size_t len)
+{
+	if (likely(len <= SV_COPY_SHORT))
+		sv_copy_slot(to, from, len);
+	else
+		sv_copy_any(to, from, len);
 }
 
 /* by_va belongs to the WR. seen, unless NULL, is brought up to date. */
@@ -129,21 +154,33 @@ static __hot_inline void sv_rq_wc(struct ibv_wc *wc, const struct sv_qp *qp,
 	wc->dlid_path_bits = 0;
 }
 
-/* Completes the oldest receive, which is rwr. Caller holds qp->lock. */
+/* Completes the oldest receive, which is rwr, at once. Caller holds qp->lock. */
+static __hot_inline void sv_rq_complete_at(struct sv_qp *qp,
+					   const struct sv_rwr *rwr,
+					   struct sv_rq_news news,
+					   struct ibv_wc *wc)
+{
+	const uint32_t done = ++qp->rq.done;
+
+	sv_rq_wc(wc, qp, rwr->wr_id, news);
+	/* Pairs with the acquire in sv_wq_has_room(). */
+	atomic_store_explicit(&qp->rq.free, done, memory_order_release);
+}
+
+/* The same, or in the CQ's ring. */
 static __hot_inline void sv_rq_complete_ok(struct sv_qp *qp,
 					   const struct sv_rwr *rwr,
 					   struct sv_rq_news news)
 {
-	const uint32_t done = ++qp->rq.done;
 	struct ibv_wc *wc = sv_cq_direct(qp->sink, qp->rcq);
 	struct sv_cqe *cqe;
+	uint32_t done;
 
-	if (likely(wc)) {
-		sv_rq_wc(wc, qp, rwr->wr_id, news);
-		/* Pairs with the acquire in sv_wq_has_room(). */
-		atomic_store_explicit(&qp->rq.free, done, memory_order_release);
+	if (wc) {
+		sv_rq_complete_at(qp, rwr, news, wc);
 		return;
 	}
+	done = ++qp->rq.done;
 	cqe = sv_cq_begin(qp->rcq, qp);
 	if (unlikely(!cqe))
 		return;
