@@ -18,8 +18,20 @@ static __hot_inline bool way_is_free(const struct sv_shm *shm)
 static __hot_inline bool is_short(const struct sv_shm *shm, unsigned int opcode,
 				  int num_sge, uint32_t len)
 {
-	return (opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM) &&
-	       num_sge == 1 && len <= SV_SLOT_DATA && !sv_tx_full(shm);
+	static_assert(IBV_WR_SEND + 1 == IBV_WR_SEND_WITH_IMM,
+		      "one comparison");
+	return opcode - IBV_WR_SEND <= 1 && num_sge == 1 &&
+	       len <= SV_SLOT_DATA && !sv_tx_full(shm);
+}
+
+/* What sv_tx_flags() says of one that is_short(), without asking. */
+static __hot_inline uint8_t short_flags(unsigned int opcode,
+					unsigned int send_flags)
+{
+	return SV_SLOT_FIRST | SV_SLOT_LAST |
+	       (opcode - IBV_WR_SEND) * SV_SLOT_IMM |
+	       (send_flags & IBV_SEND_SOLICITED) / IBV_SEND_SOLICITED *
+		       SV_SLOT_SOLICITED;
 }
 
 /* What a slot says. */
@@ -57,8 +69,7 @@ static __hot_inline bool push_short(struct sv_shm *shm, struct sv_swr *swr)
 					    (void *)(uintptr_t)swr->sge[0].addr,
 			      .len = swr->len,
 			      .imm = swr->imm,
-			      .flags = SV_SLOT_FIRST |
-				       sv_tx_flags(swr->opcode, swr->flags),
+			      .flags = short_flags(swr->opcode, swr->flags),
 		      });
 	sv_tx_sent(shm, swr);
 	shm->tx_rung = true;
@@ -88,66 +99,33 @@ void sv_shm_push(struct sv_shm *shm)
 			      memory_order_relaxed);
 }
 
-/* Where bytes of a region that is not the one before are, or NULL. */
-static __noinline const void *data_of(struct sv_qp *qp, struct ibv_sge sge)
-{
-	bool by_va = false;
-
-	if (!sv_sges_ok(qp->pd, &qp->read_seen, &sge, 1, SV_ACCESS_LOCAL,
-			&by_va))
-		return NULL;
-	return (void *)(uintptr_t)sge.addr;
-}
-
-/* Where the bytes of one to be posted are, or NULL. */
+/* Where the bytes of one to be posted are, or NULL: not as in the one before. */
 static __hot_inline const void *wr_data(struct sv_qp *qp,
 					const struct ibv_send_wr *wr)
 {
 	const struct ibv_sge *sge = wr->sg_list;
 
-	if (wr->send_flags & IBV_SEND_INLINE) {
-		if (unlikely(sge->length > qp->cap.max_inline_data))
-			return NULL;
-	} else if (unlikely(!sv_key_same(&qp->read_seen, sge))) {
-		return data_of(qp, *sge);
-	}
+	if (unlikely(wr->send_flags & IBV_SEND_INLINE ?
+			     sge->length > qp->cap.max_inline_data :
+			     !sv_key_same(&qp->read_seen, sge)))
+		return NULL;
 	return (void *)(uintptr_t)sge->addr;
 }
 
-/*
- * The bytes go straight to the peer. In the queue stays only what completing it
- * will need, and that is written when the message is on its way.
- */
-bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr)
+/* In the queue stays only what completing it will need. */
+static __hot_inline void sq_enter_sent(struct sv_shm *shm,
+				       const struct ibv_send_wr *wr)
 {
-	struct sv_shm *shm = sv_shm(link);
-	struct sv_qp *qp = link->qp;
+	struct sv_qp *qp = shm->link.qp;
 	const uint32_t index = qp->sq.sent;
-	const uint32_t len = wr->sg_list->length;
-	struct sv_swr *swr;
-	const void *from;
+	struct sv_swr *swr = sv_sq_slot(qp, index);
 
-	if (unlikely(!way_is_free(shm) ||
-		     !is_short(shm, wr->opcode, wr->num_sge, len) ||
-		     !qp->sq.max_sge || !sv_wq_has_room(&qp->sq, index)))
-		return false;
-	from = wr_data(qp, wr);
-	if (unlikely(!from))
-		return false;
-	slot_put(shm, (struct shot){
-			      .from = from,
-			      .len = len,
-			      .imm = wr->imm_data,
-			      .flags = SV_SLOT_FIRST |
-				       sv_tx_flags(wr->opcode, wr->send_flags),
-		      });
-	sv_shm_ring(shm);
-	shm->ack_rung = false;
-	swr = sv_sq_slot(qp, index);
 	sv_swr_begin(qp, swr, wr->wr_id, wr->opcode, wr->send_flags);
-	swr->len = len;
+	swr->len = wr->sg_list->length;
 	swr->num_sge = 0;
-	sv_tx_sent(shm, swr);
+	swr->state = SV_WR_SENT;
+	swr->ring_end = shm->tx_next;
+	shm->recvs_sent++;
 	atomic_store_explicit(&qp->sq.posted, index + 1, memory_order_relaxed);
 	qp->sq.sent = index + 1;
 	if (swr->flags & IBV_SEND_SIGNALED) {
@@ -155,8 +133,46 @@ bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr)
 		atomic_store_explicit(&shm->tx_watch, true,
 				      memory_order_relaxed);
 	}
+}
+
+/* The peer wants to be woken, or leaves. */
+static __cold bool sent_otherwise(struct sv_shm *shm)
+{
+	sv_shm_ring(shm);
+	if (sv_shm_peer_gone(shm))
+		sv_link_gone(&shm->link);
+	return true;
+}
+
+/*
+ * The bytes go straight to the peer; all else is done when they are on their way.
+ * Nothing is called in between: what would have to be kept across a call has its
+ * price, too.
+ */
+bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr)
+{
+	struct sv_shm *shm = sv_shm(link);
+	struct sv_qp *qp = link->qp;
+	const void *from;
+
+	if (unlikely(!way_is_free(shm) ||
+		     !is_short(shm, wr->opcode, wr->num_sge,
+			       wr->sg_list->length) ||
+		     !qp->sq.max_sge || !sv_wq_has_room(&qp->sq, qp->sq.sent)))
+		return false;
+	from = wr_data(qp, wr);
+	if (unlikely(!from))
+		return false;
+	slot_put(shm, (struct shot){
+			      .from = from,
+			      .len = wr->sg_list->length,
+			      .imm = wr->imm_data,
+			      .flags = short_flags(wr->opcode, wr->send_flags),
+		      });
+	sq_enter_sent(shm, wr);
+	shm->ack_rung = false;
 	atomic_store_explicit(&link->attention, false, memory_order_relaxed);
-	if (unlikely(sv_shm_peer_gone(shm)))
-		sv_link_gone(link);
+	if (unlikely(sv_shm_wants_ring(shm) || sv_shm_peer_gone(shm)))
+		return sent_otherwise(shm);
 	return true;
 }

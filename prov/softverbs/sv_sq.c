@@ -121,7 +121,30 @@ void sv_sq_publish(struct sv_qp *qp, uint32_t posted)
 	}
 }
 
-/* Whether it could be sent past the queue. Caller holds qp->lock. */
+/* Caller holds qp->lock, which is given back. */
+static __noinline int post_locked(struct sv_qp *qp, struct ibv_send_wr *wr,
+				  struct ibv_send_wr **bad_wr,
+				  enum ibv_mw_type window)
+{
+	uint32_t posted = sv_wq_posted(&qp->sq);
+	int err = 0;
+
+	if (unlikely(!sv_sq_open(qp)))
+		err = EINVAL;
+	for (; wr && !err; wr = wr->next) {
+		err = sq_add(qp, posted, wr, window);
+		if (unlikely(err))
+			break;
+		posted++;
+	}
+	sv_sq_publish(qp, posted);
+	sv_lock_drop(&qp->lock);
+	if (unlikely(err))
+		*bad_wr = wr;
+	return err;
+}
+
+/* One that could be sent past the queue: the link knows. Caller holds qp->lock. */
 static __hot_inline bool sent_alone(struct sv_qp *qp,
 				    const struct ibv_send_wr *wr)
 {
@@ -136,28 +159,11 @@ static __hot_inline int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
 				  struct ibv_send_wr **bad_wr,
 				  enum ibv_mw_type window)
 {
-	uint32_t posted;
-	int err = 0;
-
 	sv_lock_take(&qp->lock);
-	if (likely(sent_alone(qp, wr))) {
-		sv_lock_drop(&qp->lock);
-		return 0;
-	}
-	posted = sv_wq_posted(&qp->sq);
-	if (unlikely(!sv_sq_open(qp)))
-		err = EINVAL;
-	for (; wr && !err; wr = wr->next) {
-		err = sq_add(qp, posted, wr, window);
-		if (unlikely(err))
-			break;
-		posted++;
-	}
-	sv_sq_publish(qp, posted);
+	if (unlikely(!sent_alone(qp, wr)))
+		return post_locked(qp, wr, bad_wr, window);
 	sv_lock_drop(&qp->lock);
-	if (unlikely(err))
-		*bad_wr = wr;
-	return err;
+	return 0;
 }
 
 /* Not while somebody is building. */

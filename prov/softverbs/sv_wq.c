@@ -365,36 +365,53 @@ __cold void sv_rq_kick(struct sv_qp *qp)
 	sv_lock_drop(&qp->lock);
 }
 
-/* With an SRQ the queue pair's own has no room: ENOMEM. */
-int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
-		 struct ibv_recv_wr **bad_wr)
+/*
+ * What follows when receives have been added under rq_lock, which is given back: a
+ * peer that writes ahead of its sends looks at how many there are. The store is
+ * also the fence that sv_rq_peek_hard() counts on. True: sv_rq_kick() is due.
+ */
+static __hot_inline bool rq_added(struct sv_qp *qp)
 {
-	struct sv_qp *qp = sv_qp(ibqp);
 	bool kick;
-	int err = 0;
 
-	sv_lock_take(&qp->rq_lock);
-	if (unlikely(qp->rq_state == SV_RQ_RESET))
-		err = EINVAL;
-	for (; wr && !err; wr = wr->next) {
-		err = likely(wr->num_sge == 1) ?
-			      rq_add(&qp->rq, wr, 1) :
-			      rq_add(&qp->rq, wr, wr->num_sge);
-		if (unlikely(err))
-			break;
-	}
-	/*
-	 * A peer that writes ahead of its sends looks at this. The store is
-	 * also the fence that sv_rq_peek_hard() counts on.
-	 */
 	atomic_store(qp->rq_pub, sv_wq_posted(&qp->rq));
-	kick = qp->rq_state == SV_RQ_ERROR ||
+	kick = unlikely(qp->rq_state == SV_RQ_ERROR) ||
 	       (unlikely(atomic_load(&qp->rq_starved)) &&
 		atomic_exchange(&qp->rq_starved, false));
 	sv_lock_drop(&qp->rq_lock);
-	if (unlikely(kick))
+	return kick;
+}
+
+/* Caller holds qp->rq_lock, which is given back. */
+static __noinline int post_recvs(struct sv_qp *qp, struct ibv_recv_wr *wr,
+				 struct ibv_recv_wr **bad_wr)
+{
+	int err = qp->rq_state == SV_RQ_RESET ? EINVAL : 0;
+
+	for (; wr && !err; wr = wr->next) {
+		err = rq_add(&qp->rq, wr, wr->num_sge);
+		if (unlikely(err))
+			break;
+	}
+	if (unlikely(rq_added(qp)))
 		sv_rq_kick(qp);
 	if (unlikely(err))
 		*bad_wr = wr;
 	return err;
+}
+
+/* One of one SGE goes the short way. With an SRQ the queue pair's own has no room:
+ * ENOMEM. */
+int sv_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
+		 struct ibv_recv_wr **bad_wr)
+{
+	struct sv_qp *qp = sv_qp(ibqp);
+
+	sv_lock_take(&qp->rq_lock);
+	if (unlikely(!wr || wr->next || wr->num_sge != 1 ||
+		     qp->rq_state == SV_RQ_RESET || rq_add(&qp->rq, wr, 1)))
+		return post_recvs(qp, wr, bad_wr);
+	if (unlikely(rq_added(qp)))
+		sv_rq_kick(qp);
+	return 0;
 }
