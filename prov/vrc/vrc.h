@@ -618,10 +618,10 @@ void vrc_cq_wake(struct vrc_cq *cq);
 int vrc_cq_arm(struct vrc_cq *cq) __must_check;
 
 /* vrc_cq_read.c */
-extern const struct fi_ops_cq vrc_cq_ops_context;
-extern const struct fi_ops_cq vrc_cq_ops_msg;
-extern const struct fi_ops_cq vrc_cq_ops_data;
-extern const struct fi_ops_cq vrc_cq_ops_tagged;
+extern const struct vrc_cq_table vrc_cq_ops_context;
+extern const struct vrc_cq_table vrc_cq_ops_msg;
+extern const struct vrc_cq_table vrc_cq_ops_data;
+extern const struct vrc_cq_table vrc_cq_ops_tagged;
 /* True if fi_cq_read would return an entry or an error. Caller holds the
  * lock if there is one. */
 bool vrc_cq_has_entry(struct vrc_cq *cq);
@@ -729,7 +729,7 @@ int vrc_nosys_tx_ctx(struct fid_ep *sep, int index, struct fi_tx_attr *attr,
 int vrc_nosys_rx_ctx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
 		     struct fid_ep **rx_ep, void *context);
 ssize_t vrc_nosys_size_left(struct fid_ep *ep);
-extern const struct fi_ops_ep vrc_nosys_ep;
+extern const struct vrc_ep_table vrc_nosys_ep;
 extern const struct fi_ops_cm vrc_nosys_cm;
 extern const struct fi_ops_rma vrc_nosys_rma;
 extern const struct fi_ops_tagged vrc_nosys_tagged;

@@ -331,15 +331,18 @@ static ssize_t alias_tx_size_left(struct fid_ep *fid)
 	return ep->ops->tx_size_left(ep);
 }
 
-static const struct fi_ops_ep alias_ep_ops = {
-	.size = sizeof(struct fi_ops_ep),
-	.cancel = alias_cancel,
-	.getopt = alias_getopt,
-	.setopt = alias_setopt,
-	.tx_ctx = alias_tx_ctx,
-	.rx_ctx = alias_rx_ctx,
-	.rx_size_left = alias_rx_size_left,
-	.tx_size_left = alias_tx_size_left,
+static const struct vrc_ep_table alias_ep_ops = {
+	.ops = {
+		.size = sizeof(struct fi_ops_ep),
+		.cancel = alias_cancel,
+		.getopt = alias_getopt,
+		.setopt = alias_setopt,
+		.tx_ctx = alias_tx_ctx,
+		.rx_ctx = alias_rx_ctx,
+		.rx_size_left = alias_rx_size_left,
+		.tx_size_left = alias_tx_size_left,
+	},
+	VRC_LATER,
 };
 
 /* ---- the alias itself ---- */

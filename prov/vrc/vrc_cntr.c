@@ -358,15 +358,18 @@ static const struct fi_ops cntr_fi_ops = {
 	.ops_set = vrc_nosys_ops_set,
 };
 
-static const struct fi_ops_cntr cntr_ops = {
-	.size = sizeof(struct fi_ops_cntr),
-	.read = cntr_read,
-	.readerr = cntr_readerr,
-	.add = cntr_add,
-	.set = cntr_set,
-	.wait = cntr_wait,
-	.adderr = cntr_adderr,
-	.seterr = cntr_seterr,
+static const struct vrc_cntr_table cntr_ops = {
+	.ops = {
+		.size = sizeof(struct fi_ops_cntr),
+		.read = cntr_read,
+		.readerr = cntr_readerr,
+		.add = cntr_add,
+		.set = cntr_set,
+		.wait = cntr_wait,
+		.adderr = cntr_adderr,
+		.seterr = cntr_seterr,
+	},
+	VRC_LATER,
 };
 
 static int attr_check(const struct fi_cntr_attr *attr)

@@ -7,6 +7,9 @@
 #define VRC_COMPAT_H
 
 #include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
 
 #include "compiler.h"
 #include "fi_names.h"
@@ -27,6 +30,37 @@ enum {
 	VRC_OPT_INJECT_RMA_SIZE = 18,
 	VRC_OPT_INJECT_ATOMIC_SIZE = 19,
 };
+
+/*
+ * After 2.6, the tables of endpoints, completion queues and counters end with one
+ * more slot, export_xpu, and its calls jump through it whatever .size says. Where
+ * our headers do not have it, ours stands behind the table.
+ */
+struct vrc_ep_table {
+	struct fi_ops_ep ops;
+	int (*later)(void);
+};
+
+struct vrc_cq_table {
+	struct fi_ops_cq ops;
+	int (*later)(void);
+};
+
+struct vrc_cntr_table {
+	struct fi_ops_cntr ops;
+	int (*later)(void);
+};
+
+static inline int vrc_nosys_later(void)
+{
+	return -FI_ENOSYS;
+}
+
+#ifdef VRC_HAVE_EXPORT_XPU
+#define VRC_LATER .ops.export_xpu = (void *)vrc_nosys_later
+#else
+#define VRC_LATER .later = vrc_nosys_later
+#endif
 
 /* The mr_mode bits that FI_MR_BASIC stood for before API version 1.5. */
 enum {

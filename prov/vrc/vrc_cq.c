@@ -361,13 +361,13 @@ static const struct fi_ops_cq *format_ops(enum fi_cq_format format)
 	switch (format) {
 	case FI_CQ_FORMAT_UNSPEC:
 	case FI_CQ_FORMAT_CONTEXT:
-		return &vrc_cq_ops_context;
+		return &vrc_cq_ops_context.ops;
 	case FI_CQ_FORMAT_MSG:
-		return &vrc_cq_ops_msg;
+		return &vrc_cq_ops_msg.ops;
 	case FI_CQ_FORMAT_DATA:
-		return &vrc_cq_ops_data;
+		return &vrc_cq_ops_data.ops;
 	case FI_CQ_FORMAT_TAGGED:
-		return &vrc_cq_ops_tagged;
+		return &vrc_cq_ops_tagged.ops;
 	default:
 		return NULL;
 	}

@@ -560,15 +560,18 @@ bool vrc_cq_has_entry(struct vrc_cq *cq)
 	{                                                                     \
 		return cq_readfrom(cq, buf, count, src_addr, format);         \
 	}                                                                     \
-	const struct fi_ops_cq vrc_cq_ops_##name = {                          \
-		.size = sizeof(struct fi_ops_cq),                             \
-		.read = name##_read,                                          \
-		.readfrom = name##_readfrom,                                  \
-		.readerr = vrc_cq_readerr,                                    \
-		.sread = vrc_cq_sread,                                        \
-		.sreadfrom = vrc_cq_sreadfrom,                                \
-		.signal = vrc_cq_signal,                                      \
-		.strerror = vrc_cq_strerror,                                  \
+	const struct vrc_cq_table vrc_cq_ops_##name = {                       \
+		.ops = {                                                      \
+			.size = sizeof(struct fi_ops_cq),                     \
+			.read = name##_read,                                  \
+			.readfrom = name##_readfrom,                          \
+			.readerr = vrc_cq_readerr,                            \
+			.sread = vrc_cq_sread,                                \
+			.sreadfrom = vrc_cq_sreadfrom,                        \
+			.signal = vrc_cq_signal,                              \
+			.strerror = vrc_cq_strerror,                          \
+		},                                                            \
+		VRC_LATER,                                                    \
 	};
 
 VRC_CQ_OPS(context, FI_CQ_FORMAT_CONTEXT)

@@ -324,16 +324,19 @@ static const struct fi_ops ep_fi_ops = {
 	.ops_set = vrc_nosys_ops_set,
 };
 
-static const struct fi_ops_ep ep_ops = {
-	.size = sizeof(struct fi_ops_ep),
-	/* A queue pair takes back nothing that was posted. */
-	.cancel = vrc_nosys_cancel,
-	.getopt = vrc_ep_getopt,
-	.setopt = vrc_ep_setopt,
-	.tx_ctx = vrc_nosys_tx_ctx,
-	.rx_ctx = vrc_nosys_rx_ctx,
-	.rx_size_left = rx_size_left,
-	.tx_size_left = tx_size_left,
+static const struct vrc_ep_table ep_ops = {
+	.ops = {
+		.size = sizeof(struct fi_ops_ep),
+		/* A queue pair takes back nothing that was posted. */
+		.cancel = vrc_nosys_cancel,
+		.getopt = vrc_ep_getopt,
+		.setopt = vrc_ep_setopt,
+		.tx_ctx = vrc_nosys_tx_ctx,
+		.rx_ctx = vrc_nosys_rx_ctx,
+		.rx_size_left = rx_size_left,
+		.tx_size_left = tx_size_left,
+	},
+	VRC_LATER,
 };
 
 /* RFC 5040, 5.2: an iWARP read has one sink; some NICs have more by tricks. */

@@ -66,15 +66,18 @@ ssize_t vrc_nosys_size_left(struct fid_ep *ep)
 	return -FI_ENOSYS;
 }
 
-const struct fi_ops_ep vrc_nosys_ep = {
-	.size = sizeof(struct fi_ops_ep),
-	.cancel = vrc_nosys_cancel,
-	.getopt = vrc_nosys_getopt,
-	.setopt = vrc_nosys_setopt,
-	.tx_ctx = vrc_nosys_tx_ctx,
-	.rx_ctx = vrc_nosys_rx_ctx,
-	.rx_size_left = vrc_nosys_size_left,
-	.tx_size_left = vrc_nosys_size_left,
+const struct vrc_ep_table vrc_nosys_ep = {
+	.ops = {
+		.size = sizeof(struct fi_ops_ep),
+		.cancel = vrc_nosys_cancel,
+		.getopt = vrc_nosys_getopt,
+		.setopt = vrc_nosys_setopt,
+		.tx_ctx = vrc_nosys_tx_ctx,
+		.rx_ctx = vrc_nosys_rx_ctx,
+		.rx_size_left = vrc_nosys_size_left,
+		.tx_size_left = vrc_nosys_size_left,
+	},
+	VRC_LATER,
 };
 
 static int name(fid_t fid, void *addr, size_t *addrlen)

@@ -342,15 +342,18 @@ static const struct fi_ops srx_fi_ops = {
 	.ops_set = vrc_nosys_ops_set,
 };
 
-static const struct fi_ops_ep srx_ops = {
-	.size = sizeof(struct fi_ops_ep),
-	.cancel = vrc_nosys_cancel,
-	.getopt = vrc_nosys_getopt,
-	.setopt = vrc_nosys_setopt,
-	.tx_ctx = vrc_nosys_tx_ctx,
-	.rx_ctx = vrc_nosys_rx_ctx,
-	.rx_size_left = vrc_srx_size_left,
-	.tx_size_left = vrc_nosys_size_left,
+static const struct vrc_ep_table srx_ops = {
+	.ops = {
+		.size = sizeof(struct fi_ops_ep),
+		.cancel = vrc_nosys_cancel,
+		.getopt = vrc_nosys_getopt,
+		.setopt = vrc_nosys_setopt,
+		.tx_ctx = vrc_nosys_tx_ctx,
+		.rx_ctx = vrc_nosys_rx_ctx,
+		.rx_size_left = vrc_srx_size_left,
+		.tx_size_left = vrc_nosys_size_left,
+	},
+	VRC_LATER,
 };
 
 static const struct fi_ops_msg srx_msg_ops = {
