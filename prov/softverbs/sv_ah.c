@@ -5,6 +5,7 @@
  * attributes checked. What a queue pair is told of its peer is checked in the
  * same way.
  */
+#include "sv_fault.h"
 #include "sv_int.h"
 
 #include <endian.h>
@@ -38,7 +39,8 @@ struct ibv_ah *sv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		       attr->port_num, attr->grh.sgid_index,
 		       attr->is_global ? "" : ", no GRH");
 	else
-		err = 0;
+		err = sv_fault_call(SV_FAULT_create_ah,
+				    sv_ctx(pd->context)->dev);
 	ah = err ? NULL : calloc(1, sizeof(*ah));
 	if (!ah) {
 		errno = err ? err : ENOMEM;

@@ -335,6 +335,7 @@ void sv_id_qp_down(struct sv_id *id);
  */
 bool sv_cm_fault_slow(enum sv_fault_hook hook, const struct rdma_cm_id *id);
 void sv_fault_event(struct sv_event *event);
+bool sv_fault_request(struct sv_conn *conn); /* true: it is swallowed */
 void sv_fault_event_drop(struct sv_id *id);
 void sv_fault_cm_fork_child(void);
 

@@ -138,7 +138,8 @@ static void attr_rts(struct sv_id *id, struct ibv_qp_attr *attr, int *mask)
 	attr->timeout = id->ack_timeout ? id->ack_timeout :
 		DEFAULT_ACK_TIMEOUT;
 	attr->retry_cnt = id->retry_cnt;
-	attr->rnr_retry = id->remote.rnr_retry_cnt;
+	attr->rnr_retry = (uint8_t)min_size(id->remote.rnr_retry_cnt,
+					    sv_id_dev(id)->lim.rnr_retry);
 	attr->max_rd_atomic = id->initiator_depth;
 	*mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 		IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;

@@ -19,6 +19,8 @@ int sv_passive_request(struct sv_conn *conn)
 	struct sv_ctrl hello = { .type = SV_CTRL_HELLO };
 	int err;
 
+	if (sv_fault_any() && sv_fault_request(conn))
+		return 0;
 	if (!conn->mpa.ext || !conn->mpa.enhanced || conn->mpa.markers) {
 		if (!conn->listener->id || !sv_cm_foreign(conn))
 			sv_passive_reject(conn, NULL, 0);

@@ -67,6 +67,7 @@ struct sv_limits {
 	uint32_t rd_out; /* reads and atomics in flight, of one QP */
 	uint32_t rd_in; /* those that one QP answers at a time */
 	uint32_t mtu; /* bytes */
+	uint32_t rnr_retry; /* at most, by rdma_cm; 7: for ever */
 	uint32_t gid; /* length of the table */
 };
 

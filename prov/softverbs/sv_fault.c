@@ -108,7 +108,8 @@ static bool is_timed(const struct sv_fault_rule *rule)
 	if (rule->hook == SV_FAULT_async)
 		return true;
 	return rule->hook == SV_FAULT_blackhole && !rule->nth &&
-	       !rule->every && !rule->after && rule->chance == 1ull << 32;
+	       !rule->every && !rule->after && !rule->over &&
+	       rule->chance == 1ull << 32;
 }
 
 static void qp_fatal(struct sv_qp *qp, void *arg)
@@ -348,4 +349,5 @@ void sv_fault_fork_child(void)
 	lock_init(&rules_lock);
 	lock_init(&set_lock);
 	memset(timers, 0, sizeof(timers));
+	sv_fault_recv_fork_child();
 }

@@ -5,6 +5,7 @@
  *
  *	sv_fault.c	the rules that are set; calls; what goes by the clock
  *	sv_fault_data.c	the data path
+ *	sv_fault_recv.c	receives that are held back
  *	sv_fault_cm.c	events of rdma_cm
  *	sv_stall.c	queue pairs that hear and say nothing
  *
@@ -88,11 +89,17 @@ bool sv_fault_stalls(const struct sv_qp *qp);
 /* sv_fault_data.c */
 bool sv_fault_is_data(enum sv_fault_hook hook);
 void sv_fault_ops(struct ibv_context_ops *ops);
-/* What does not go through these operations: what a send is to fail with, or 0;
- * one completion, as sv_cq_poll_one() has it, or a negative errno. */
-int sv_fault_send(struct sv_qp *qp, uint64_t bytes);
+/* What does not go through these operations: what a send of so many bytes, and
+ * so many in its longest message, is to fail with, or 0; one completion, as
+ * sv_cq_poll_one() has it, or a negative errno. */
+int sv_fault_send(struct sv_qp *qp, uint64_t bytes, uint64_t longest);
 int sv_fault_poll_one(struct sv_cq *cq, struct ibv_wc *wc,
 		      struct sv_cq_time *time);
+/* sv_fault_recv.c. Whether these receives are held back, so long and as long as
+ * older ones are; *err, a positive errno or 0, is then what posting returns. */
+bool sv_fault_hold_recv(struct sv_qp *qp, const struct ibv_recv_wr *wr,
+			uint64_t hold_ns, int *err);
+void sv_fault_recv_fork_child(void);
 /* Everything stays as it is: what is posted is not flushed. */
 bool sv_fault_keeps(const struct sv_qp *qp);
 

@@ -178,6 +178,30 @@ void sv_fault_event(struct sv_event *event)
 		sv_event_enqueue(event);
 }
 
+/* ---- requests ---- */
+
+/* Nothing that comes is looked at any more, and nothing is said; but the peer
+ * gives up first. */
+bool sv_fault_request(struct sv_conn *conn)
+{
+	const struct sv_id *listen = conn->listener->id;
+	const struct sv_dev *dev = listen ? dev_of(&listen->id) : NULL;
+	const struct sv_fault_at at = {
+		.hook = SV_FAULT_cm_request,
+		.dev = dev ? dev->device.name : NULL,
+		.index = -1,
+		.event = -1,
+	};
+	struct sv_fault_rule hit;
+
+	if (!sv_fault_hit(&at, &hit))
+		return false;
+	sv_log("fault: cm: request swallowed");
+	sv_engine_unwatch_nowait(conn->sock);
+	sv_conn_set_timer(conn, SV_CM_REPLY_MS);
+	return true;
+}
+
 /* The timers are the parent's; the events go with their ids. */
 void sv_fault_cm_fork_child(void)
 {

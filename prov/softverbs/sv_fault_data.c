@@ -12,8 +12,8 @@ enum {
 	PAGE = 4096,
 };
 
-static bool hit_qp(enum sv_fault_hook hook, const struct sv_qp *qp,
-		   struct sv_fault_rule *hit)
+static bool hit_msg(enum sv_fault_hook hook, const struct sv_qp *qp,
+		    uint64_t bytes, struct sv_fault_rule *hit)
 {
 	const struct sv_fault_at at = {
 		.hook = hook,
@@ -21,9 +21,16 @@ static bool hit_qp(enum sv_fault_hook hook, const struct sv_qp *qp,
 		.qpn = qp->qp.qp_num,
 		.index = -1,
 		.event = -1,
+		.bytes = bytes,
 	};
 
 	return sv_fault_hit(&at, hit);
+}
+
+static bool hit_qp(enum sv_fault_hook hook, const struct sv_qp *qp,
+		   struct sv_fault_rule *hit)
+{
+	return hit_msg(hook, qp, 0, hit);
 }
 
 static bool hit_ctx(enum sv_fault_hook hook, struct ibv_context *context,
@@ -41,11 +48,11 @@ static bool hit_ctx(enum sv_fault_hook hook, struct ibv_context *context,
 
 /* ---- posting ---- */
 
-int sv_fault_send(struct sv_qp *qp, uint64_t bytes)
+int sv_fault_send(struct sv_qp *qp, uint64_t bytes, uint64_t longest)
 {
 	struct sv_fault_rule hit;
 
-	if (hit_qp(SV_FAULT_blackhole, qp, &hit))
+	if (hit_msg(SV_FAULT_blackhole, qp, longest, &hit))
 		sv_qp_stall(qp, true);
 	if (!hit_qp(SV_FAULT_post_send, qp, &hit))
 		return 0;
@@ -55,14 +62,17 @@ int sv_fault_send(struct sv_qp *qp, uint64_t bytes)
 	return hit.err;
 }
 
-static uint64_t wr_bytes(const struct ibv_send_wr *wr)
+static uint64_t wr_bytes(const struct ibv_send_wr *wr, uint64_t *longest)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, len;
 	int i;
 
-	for (; wr; wr = wr->next)
-		for (i = 0; i < wr->num_sge; i++)
-			bytes += wr->sg_list[i].length;
+	for (*longest = 0; wr; wr = wr->next) {
+		for (len = 0, i = 0; i < wr->num_sge; i++)
+			len += wr->sg_list[i].length;
+		bytes += len;
+		*longest = max_size(*longest, len);
+	}
 	return bytes;
 }
 
@@ -70,7 +80,8 @@ static int fault_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 			   struct ibv_send_wr **bad_wr)
 {
 	struct sv_qp *qp = sv_qp(ibqp);
-	int err = sv_fault_send(qp, wr_bytes(wr));
+	uint64_t longest, bytes = wr_bytes(wr, &longest);
+	int err = sv_fault_send(qp, bytes, longest);
 
 	if (!err)
 		return sv_ops_post_send(qp->ctx)(ibqp, wr, bad_wr);
@@ -81,7 +92,8 @@ static int fault_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,
 static int fault_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 			   struct ibv_recv_wr **bad_wr)
 {
-	struct sv_fault_rule hit;
+	struct sv_fault_rule hit = { .hold_ns = 0 };
+	int err;
 
 	if (hit_qp(SV_FAULT_post_recv, sv_qp(ibqp), &hit)) {
 		sv_fault_sleep(hit.delay_ns);
@@ -90,7 +102,10 @@ static int fault_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 			return hit.err;
 		}
 	}
-	return sv_post_recv(ibqp, wr, bad_wr);
+	if (!wr || !sv_fault_hold_recv(sv_qp(ibqp), wr, hit.hold_ns, &err))
+		return sv_post_recv(ibqp, wr, bad_wr);
+	*bad_wr = wr;
+	return err;
 }
 
 static int fault_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,

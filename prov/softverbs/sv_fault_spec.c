@@ -75,7 +75,7 @@ const char *sv_fault_hook_name(enum sv_fault_hook hook)
 enum key {
 	KEY_DEV, KEY_QPN, KEY_INDEX, KEY_EVENT,
 	KEY_NTH, KEY_EVERY, KEY_AFTER, KEY_COUNT, KEY_START, KEY_FOR,
-	KEY_CHANCE, KEY_BUDGET,
+	KEY_CHANCE, KEY_OVER, KEY_BUDGET,
 	KEY_ERR, KEY_DELAY, KEY_PER_PAGE, KEY_HOLD, KEY_STATUS, KEY_GARBAGE,
 	KEY_QP_ERROR, KEY_DROP, KEY_DUP, KEY_INJECT, KEY_INJECT_STATUS,
 	KEYS,
@@ -84,7 +84,7 @@ enum key {
 static const char *const key_names[KEYS] = {
 	"dev", "qpn", "index", "event",
 	"nth", "every", "after", "count", "start", "for",
-	"chance", "budget",
+	"chance", "over", "budget",
 	"err", "delay", "per_page", "hold", "status", "garbage",
 	"qp_error", "drop", "dup", "inject", "inject_status",
 };
@@ -117,8 +117,10 @@ static uint32_t keys_of(enum sv_fault_hook hook)
 	case SV_FAULT_modify_qp:
 	case SV_FAULT_query_qp:
 	case SV_FAULT_destroy_qp:
-	case SV_FAULT_post_recv:
+	case SV_FAULT_bind_mw:
 		return KEYS_CALL | BIT(QPN);
+	case SV_FAULT_post_recv:
+		return KEYS_CALL | BIT(QPN) | BIT(HOLD);
 	case SV_FAULT_post_send:
 		return KEYS_CALL | BIT(QPN) | BIT(PER_PAGE);
 	case SV_FAULT_poll_cq:
@@ -129,7 +131,9 @@ static uint32_t keys_of(enum sv_fault_hook hook)
 	case SV_FAULT_flush:
 		return KEYS_WHEN | BIT(QPN) | BIT(DROP);
 	case SV_FAULT_blackhole:
-		return KEYS_WHEN | BIT(QPN);
+		return KEYS_WHEN | BIT(QPN) | BIT(OVER);
+	case SV_FAULT_cm_request:
+		return KEYS_WHEN | BIT(DROP);
 	case SV_FAULT_cm_event:
 		return KEYS_WHEN | BIT(EVENT) | BIT(DELAY) | BIT(DROP) |
 		       BIT(DUP) | BIT(INJECT) | BIT(INJECT_STATUS);
@@ -222,6 +226,9 @@ static const char *set_when(struct sv_fault_rule *rule, enum key key,
 	case KEY_CHANCE:
 		return sv_spec_chance(value, &rule->chance) ?
 			       NULL : "a chance from 0 to 1, or 0% to 100%";
+	case KEY_OVER:
+		return positive(value, &rule->over) ?
+			       NULL : "a number of bytes, at least 1";
 	default:
 		rule->has_budget = sv_spec_num(value, &rule->budget);
 		return rule->has_budget ? NULL : "a number of bytes";
@@ -415,6 +422,7 @@ static bool is_here(const struct sv_fault_rule *rule,
 	       (rule->qpn < 0 || rule->qpn == at->qpn) &&
 	       (rule->index < 0 || rule->index == at->index) &&
 	       (rule->event < 0 || rule->event == at->event) &&
+	       (!rule->over || at->bytes > rule->over) &&
 	       (!rule->has_budget || at->bytes > rule->budget);
 }
 

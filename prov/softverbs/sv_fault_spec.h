@@ -26,13 +26,14 @@
 	X(destroy_qp) X(create_event_channel) X(create_id)              \
 	X(bind_addr) X(resolve_addr) X(resolve_route) X(listen)         \
 	X(connect) X(accept) X(establish) X(reject) X(disconnect)       \
-	X(get_cm_event) X(init_qp_attr)
+	X(get_cm_event) X(init_qp_attr) X(create_ah) X(alloc_mw)        \
+	X(dealloc_mw) X(bind_mw)
 
 /* The data path, and what is no call. */
 #define SV_FAULT_OTHERS(X)                                       \
 	X(post_send) X(post_recv) X(post_srq_recv) X(poll_cq)    \
 	X(req_notify_cq) X(wc) X(flush) X(blackhole) X(cm_event) \
-	X(async)
+	X(cm_request) X(async)
 
 enum sv_fault_hook {
 #define X(name) SV_FAULT_##name,
@@ -66,6 +67,7 @@ struct sv_fault_rule {
 	uint64_t chance; /* of 2^32 */
 	uint64_t budget; /* bytes; has_budget */
 	bool has_budget;
+	uint64_t over; /* bytes of a message; 0: no matter */
 
 	/* what */
 	int err; /* positive errno, -1, or 0 */
@@ -93,7 +95,7 @@ struct sv_fault_at {
 	int64_t qpn; /* 0: none */
 	int64_t index; /* -1: none */
 	int event; /* -1: none */
-	uint64_t bytes; /* registered in all, with this call */
+	uint64_t bytes; /* registered in all, with this call; of a message */
 };
 
 const char *sv_fault_hook_name(enum sv_fault_hook hook);

@@ -7,6 +7,7 @@
  *
  * A bound window keeps its region: ibv_dereg_mr() fails with EBUSY.
  */
+#include "sv_fault.h"
 #include "sv_key.h"
 #include "sv_sq.h"
 
@@ -42,6 +43,8 @@ struct ibv_mw *sv_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
 	err = sv_ctx_dead(pd->context) ? ENODEV : 0;
 	if (!err && type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
 		err = EINVAL;
+	if (!err)
+		err = sv_fault_call(SV_FAULT_alloc_mw, dev);
 	if (err)
 		goto err_errno;
 	err = ENOMEM;
@@ -93,9 +96,13 @@ int sv_dealloc_mw(struct ibv_mw *ibmw)
 {
 	struct sv_mw *mw = sv_mw(ibmw);
 	uint32_t key;
+	int err;
 
 	if (sv_ctx_dead(ibmw->context))
 		return ENODEV;
+	err = sv_fault_call(SV_FAULT_dealloc_mw, sv_ctx(ibmw->context)->dev);
+	if (err)
+		return err;
 	sv_keys_take();
 	key = unbind(mw);
 	sv_key_del(&mw->key);
@@ -275,8 +282,10 @@ int sv_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 			.bind_info = bind->bind_info,
 		},
 	};
-	int err = sv_post_bind(sv_qp(ibqp), &wr);
+	int err = sv_fault_call_qp(SV_FAULT_bind_mw, sv_qp(ibqp));
 
+	if (!err)
+		err = sv_post_bind(sv_qp(ibqp), &wr);
 	if (!err)
 		mw->rkey = wr.bind_mw.rkey;
 	return err;

@@ -17,7 +17,8 @@
 	.sge_rd = SV_MAX_SGE, .inline_data = SV_MAX_INLINE, .cq = SV_MAX_CQ,  \
 	.cqe = SV_MAX_CQE, .srq = SV_MAX_SRQ, .srq_wr = SV_MAX_SRQ_WR,        \
 	.mr = SV_MAX_MR / 2, .pd = SV_MAX_PD, .msg = SV_MAX_MSG,              \
-	.rd_out = SV_MAX_RD_ATOM, .rd_in = SV_MAX_RD_ATOM, .mtu = 4096
+	.rd_out = SV_MAX_RD_ATOM, .rd_in = SV_MAX_RD_ATOM, .mtu = 4096,  \
+	.rnr_retry = 7
 
 static const struct sv_persona personas[] = {
 	{
@@ -97,6 +98,7 @@ static const struct sv_persona personas[] = {
 			.rd_out = SV_MAX_RD_ATOM,
 			.rd_in = SV_MAX_RD_ATOM,
 			.mtu = 4096,
+			.rnr_retry = 7,
 			.gid = 1,
 		},
 	},
@@ -141,6 +143,7 @@ static const struct {
 	LIMIT("max_qp_init_rd_atom", rd_out, 0, SV_MAX_RD_ATOM),
 	LIMIT("max_qp_rd_atom", rd_in, 0, SV_MAX_RD_ATOM),
 	LIMIT("mtu", mtu, 256, 4096),
+	LIMIT("rnr_retry", rnr_retry, 0, 7),
 	LIMIT("gid_tbl_len", gid, 1, SV_MAX_GID),
 #undef LIMIT
 };

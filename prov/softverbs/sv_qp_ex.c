@@ -311,14 +311,16 @@ static void wr_abort(struct ibv_qp_ex *qpx)
 		region_end(ex);
 }
 
-static __cold uint64_t built_bytes(struct sv_qp *qp)
+static __cold int built_fault(struct sv_qp *qp)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, longest = 0;
 	uint32_t i;
 
-	for (i = qp->ex->base; i != qp->ex->next; i++)
+	for (i = qp->ex->base; i != qp->ex->next; i++) {
 		bytes += sv_sq_slot(qp, i)->len;
-	return bytes;
+		longest = max_size(longest, sv_sq_slot(qp, i)->len);
+	}
+	return sv_fault_send(qp, bytes, longest);
 }
 
 /* Positive errno: then nothing was posted. */
@@ -335,7 +337,7 @@ static int wr_complete(struct ibv_qp_ex *qpx)
 	wr_end(qp);
 	err = ex->err;
 	if (sv_fault_any() && !err)
-		err = sv_fault_send(qp, built_bytes(qp));
+		err = built_fault(qp);
 	if (likely(!err)) {
 		sv_lock_take(&qp->lock);
 		/* Reset meanwhile, the queue begins elsewhere. */

@@ -246,7 +246,7 @@ Test(devspec, reads_in_flight_are_the_lesser_of_both)
 
 	setenv("SOFTVERBS_DEVICES",
 	       "softverbs0,addr=127.0.0.2,max_qp_init_rd_atom=9;"
-	       "softverbs1,addr=127.0.0.3,max_qp_rd_atom=4", 1);
+	       "softverbs1,addr=127.0.0.3,max_qp_rd_atom=4,rnr_retry=0", 1);
 	port = peer_listen(&listener, "127.0.0.3", 0, 0);
 	peer_open(&active);
 	peer_bind(&active, "127.0.0.2");
@@ -256,6 +256,11 @@ Test(devspec, reads_in_flight_are_the_lesser_of_both)
 			       RDMA_CM_EVENT_CONNECT_RESPONSE), 0);
 	cr_assert_eq(sv_cm_init_qp_attr(active.id, &attr, &mask), 0);
 	cr_assert_eq(attr.max_rd_atomic, 4);
+	cr_assert_eq(attr.rnr_retry, 7);
+	/* What one end's rdma_cm gives, it has of its own device. */
+	attr.qp_state = IBV_QPS_RTS;
+	cr_assert_eq(sv_cm_init_qp_attr(passive.id, &attr, &mask), 0);
+	cr_assert_eq(attr.rnr_retry, 0);
 	peer_close(&active);
 	peer_close(&passive);
 	peer_close(&listener);

@@ -4,6 +4,7 @@
 
 #include "sv_edit.h"
 #include "sv_int.h"
+#include "sv_link.h"
 
 #include <criterion/criterion.h>
 
@@ -409,6 +410,86 @@ Test(fault, a_port_that_is_down_carries_nothing)
 	unpair();
 }
 
+/* As between two ends whose MTUs differ: what is short gets through. */
+Test(fault, long_messages_are_lost)
+{
+	pair();
+	short_timeout(&active);
+	set("blackhole,over=32");
+	peer_post_recv(&passive);
+	peer_post_send(&active, 32);
+	cr_assert_eq(peer_complete(&active), IBV_WC_SUCCESS);
+	cr_assert_eq(peer_complete(&passive), IBV_WC_SUCCESS);
+	peer_post_recv(&passive);
+	peer_post_send(&active, 33);
+	cr_assert_eq(peer_complete(&active), IBV_WC_RETRY_EXC_ERR);
+	unpair();
+}
+
+/* ---- receivers that are not ready ---- */
+
+static void rnr_attrs(uint8_t retry, uint8_t timer)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS,
+				    .min_rnr_timer = timer };
+
+	cr_assert_eq(sv_modify_qp(passive.qp, &attr,
+				  IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER), 0);
+	/* Told to the peer when it is set, which is at RTS. */
+	sv_lock_take(&sv_qp(active.qp)->lock);
+	sv_qp(active.qp)->attr.rnr_retry = retry;
+	sv_qp(active.qp)->link->ops->publish(sv_qp(active.qp)->link);
+	sv_lock_drop(&sv_qp(active.qp)->lock);
+}
+
+Test(fault, receives_are_held)
+{
+	long start;
+
+	pair();
+	set("post_recv,hold=300ms,nth=1");
+	start = peer_now_ms();
+	peer_post_recv(&passive);
+	/* In their order: the second is not held itself. */
+	peer_post_recv(&passive);
+	peer_post_send(&active, 8);
+	cr_assert_eq(peer_complete(&active), IBV_WC_SUCCESS);
+	cr_assert_geq(peer_now_ms() - start, 299);
+	cr_assert_eq(peer_complete(&passive), IBV_WC_SUCCESS);
+	peer_post_send(&active, 8);
+	cr_assert_eq(peer_complete(&passive), IBV_WC_SUCCESS);
+	cr_assert_eq(peer_complete(&active), IBV_WC_SUCCESS);
+	peer_transfer(&active, &passive);
+	unpair();
+}
+
+/* A time that is shorter than the receiver takes, by both attributes. */
+Test(fault, receives_are_held_too_long)
+{
+	long start;
+
+	pair();
+	rnr_attrs(2, 26); /* twice 81.92 ms */
+	set("post_recv,hold=5s");
+	start = peer_now_ms();
+	peer_post_recv(&passive);
+	peer_post_send(&active, 8);
+	cr_assert_eq(peer_complete(&active), IBV_WC_RNR_RETRY_EXC_ERR);
+	cr_assert_geq(peer_now_ms() - start, 160);
+	cr_assert_lt(peer_now_ms() - start, 4900);
+	unpair();
+}
+
+/* Who is destroyed meanwhile takes what is held along. */
+Test(fault, receives_are_held_for_nobody)
+{
+	pair();
+	set("post_recv,hold=100ms");
+	peer_post_recv(&passive);
+	unpair();
+	peer_sleep_ms(200);
+}
+
 /* ---- events ---- */
 
 static uint16_t start_connecting(void)
@@ -442,6 +523,66 @@ Test(fault, request_lost)
 	peer_take(active.channel, RDMA_CM_EVENT_REJECTED);
 	peer_close(&active);
 	peer_pair(&listener, &active, &passive, "127.0.0.1", port);
+	unpair();
+}
+
+/* Nobody answers: the one who asks gives up by himself. */
+Test(fault, request_swallowed)
+{
+	long start = peer_now_ms();
+
+	set("cm_request,drop,count=1");
+	start_connecting();
+	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_UNREACHABLE),
+		     -ETIMEDOUT);
+	cr_assert_geq(peer_now_ms() - start, 5500); /* no rejection */
+	peer_close(&active);
+	/* And the next one is heard. */
+	peer_pair(&listener, &active, &passive, "127.0.0.1",
+		  peer_port(&listener.id->route.addr.src_addr));
+	unpair();
+}
+
+/* Memory windows and address handles. */
+Test(fault, windows)
+{
+	struct ibv_context *ctx = open_dev();
+	struct ibv_pd *pd = sv_alloc_pd(ctx);
+	struct ibv_ah_attr ah = { .is_global = 1, .port_num = 1 };
+	struct ibv_mw *mw;
+
+	set("alloc_mw,err=ENOMEM,count=1;dealloc_mw,err=EBUSY,count=1;"
+	    "create_ah,err=EAGAIN,count=1");
+	errno = 0;
+	cr_assert_null(ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	cr_assert_eq(errno, ENOMEM);
+	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	cr_assert_not_null(mw);
+	cr_assert_eq(ibv_dealloc_mw(mw), EBUSY);
+	cr_assert_eq(ibv_dealloc_mw(mw), 0);
+	cr_assert_null(sv_create_ah(pd, &ah));
+	cr_assert_eq(errno, EAGAIN);
+	cr_assert_eq(sv_dealloc_pd(pd), 0);
+	cr_assert_eq(sv_close_device(ctx), 0);
+}
+
+/* Nothing is posted, and the window keeps its key. */
+Test(fault, binding)
+{
+	struct ibv_mw_bind bind = { .wr_id = 1 };
+	struct ibv_mw *mw;
+	struct ibv_wc wc;
+	uint32_t rkey;
+
+	pair();
+	mw = ibv_alloc_mw(active.qp->pd, IBV_MW_TYPE_1);
+	cr_assert_not_null(mw);
+	rkey = mw->rkey;
+	set("bind_mw,err=ENOSYS");
+	cr_assert_eq(ibv_bind_mw(active.qp, mw, &bind), ENOSYS);
+	cr_assert_eq(mw->rkey, rkey);
+	cr_assert_eq(ibv_poll_cq(active.cq, 1, &wc), 0);
+	cr_assert_eq(ibv_dealloc_mw(mw), 0);
 	unpair();
 }
 

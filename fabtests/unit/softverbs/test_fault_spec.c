@@ -52,6 +52,7 @@ Test(fault_spec, each_hook_has_its_name)
 			 hook == SV_FAULT_flush ? "drop" :
 			 hook == SV_FAULT_blackhole ? "nth=1" :
 			 hook == SV_FAULT_cm_event ? "dup" :
+			 hook == SV_FAULT_cm_request ? "drop" :
 			 hook == SV_FAULT_async ? "event=PORT_ERR" :
 						  "err=EIO");
 		cr_assert_eq(parse(text), 1, "%s: %s", text, why);
