@@ -109,15 +109,18 @@ void sv_random(void *buf, size_t len)
 
 enum {
 	SV_LOCK_SPINS = 100,
+	SV_LOCK_NAP_NS = 1000000,
 };
 
 /*
  * The slow half of sv_lock_take(). The word goes to WAITED before we sleep, and
  * whoever then takes the lock from WAITED leaves it there: it cannot know
- * whether others sleep too, and a wake too many does no harm.
+ * whether others sleep too, and a wake too many does no harm. Nor does one that
+ * fails to come: see sv_lock_drop().
  */
 __cold void sv_lock_wait(struct sv_lock *lock)
 {
+	const struct timespec nap = { .tv_nsec = SV_LOCK_NAP_NS };
 	int i;
 
 	for (i = 0; i < SV_LOCK_SPINS; i++) {
@@ -130,7 +133,7 @@ __cold void sv_lock_wait(struct sv_lock *lock)
 	while (atomic_exchange_explicit(&lock->word, SV_LOCK_WAITED,
 					memory_order_acquire) != SV_LOCK_FREE)
 		syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE,
-			SV_LOCK_WAITED, NULL, NULL, 0);
+			SV_LOCK_WAITED, &nap, NULL, 0);
 }
 
 __cold void sv_lock_wake(struct sv_lock *lock)
