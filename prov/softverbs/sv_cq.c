@@ -224,16 +224,35 @@ static __hot_inline void cq_progress(struct sv_cq *cq, struct sv_cq_sink *sink)
 
 /* ---- verbs ---- */
 
-static __hot_inline int poll(struct sv_cq *cq, int num, struct ibv_wc *wc,
-			     struct sv_cq_time *time)
+/* A plain counter: a lost count delays a lease, nothing more. */
+static __hot_inline uint32_t count_poll(struct sv_cq *cq)
 {
+	const uint32_t polls = atomic_load_explicit(&cq->polls,
+						    memory_order_relaxed) + 1;
+
+	atomic_store_explicit(&cq->polls, polls, memory_order_relaxed);
+	return polls;
+}
+
+/* Who polls on takes a lease. */
+static __hot_inline bool lease_is_due(const struct sv_cq *cq, uint32_t polls)
+{
+	return unlikely(!atomic_load_explicit(&cq->leased,
+					      memory_order_relaxed)) &&
+	       polls - atomic_load_explicit(&cq->polls_armed,
+					    memory_order_relaxed) >
+		       SV_LEASE_AFTER &&
+	       atomic_load_explicit(&cq->arm, memory_order_relaxed) ==
+		       SV_ARM_NONE;
+}
+
+static __noinline int poll_any(struct sv_cq *cq, int num, struct ibv_wc *wc,
+			       struct sv_cq_time *time)
+{
+	const uint32_t polls = count_poll(cq);
 	struct sv_cq_sink sink;
-	uint32_t polls;
 	int got, before;
 
-	/* A plain counter: a lost count delays a lease, nothing more. */
-	polls = atomic_load_explicit(&cq->polls, memory_order_relaxed) + 1;
-	atomic_store_explicit(&cq->polls, polls, memory_order_relaxed);
 	got = cq_pop(cq, num, wc, time);
 	if (got && polls % SV_POLL_FAIR)
 		return got;
@@ -248,27 +267,63 @@ static __hot_inline int poll(struct sv_cq *cq, int num, struct ibv_wc *wc,
 	got += before - sink.left;
 	if (got < num)
 		got += cq_pop(cq, num - got, wc + got, time);
-	if (unlikely(!atomic_load_explicit(&cq->leased,
-					   memory_order_relaxed)) &&
-	    polls - atomic_load_explicit(&cq->polls_armed,
-					 memory_order_relaxed) >
-		    SV_LEASE_AFTER &&
-	    atomic_load_explicit(&cq->arm, memory_order_relaxed) ==
-		    SV_ARM_NONE)
+	if (lease_is_due(cq, polls))
 		sv_lease_start(cq);
 	return got;
 }
 
+static __hot_inline bool ring_is_empty(const struct sv_cq *cq)
+{
+	return atomic_load_explicit(&cq->prod, memory_order_relaxed) ==
+	       atomic_load_explicit(&cq->cons, memory_order_relaxed);
+}
+
+static __noinline int pop_found(struct sv_cq *cq, int num, struct ibv_wc *wc)
+{
+	return cq_pop(cq, num, wc, NULL);
+}
+
+/* Nothing waits in the ring, and there is one link to look at: so it is for who
+ * polls a CQ of one queue pair for what it will receive. */
+static __hot_inline bool is_lone(const struct sv_cq *cq)
+{
+	return atomic_load_explicit(&cq->link_cnt, memory_order_relaxed) == 1 &&
+	       ring_is_empty(cq) && !cq->times;
+}
+
+/* Then this is poll_any(), without what it has to look at besides. */
+static __hot_inline int poll_lone(struct sv_cq *cq, int num, struct ibv_wc *wc)
+{
+	struct sv_cq_sink sink = { .cq = cq, .wc = wc, .left = num };
+	uint32_t polls;
+
+	if (unlikely(!sv_lock_try(&cq->poll_lock)))
+		return 0;
+	polls = count_poll(cq);
+	if (likely(atomic_load_explicit(&cq->link_cnt, memory_order_relaxed)))
+		link_poll(cq->links[0], &sink);
+	sv_lock_drop(&cq->poll_lock);
+	num -= sink.left;
+	if (unlikely(!ring_is_empty(cq)) && sink.left)
+		num += pop_found(cq, sink.left, sink.wc);
+	if (unlikely(lease_is_due(cq, polls)))
+		sv_lease_start(cq);
+	return num;
+}
+
 int sv_poll_cq(struct ibv_cq *ibcq, int num, struct ibv_wc *wc)
 {
-	if (num <= 0)
+	struct sv_cq *cq = sv_cq(ibcq);
+
+	if (unlikely(num <= 0))
 		return num ? -EINVAL : 0;
-	return poll(sv_cq(ibcq), num, wc, NULL);
+	return likely(is_lone(cq)) ? poll_lone(cq, num, wc) :
+				     poll_any(cq, num, wc, NULL);
 }
 
 int sv_cq_poll_one(struct sv_cq *cq, struct ibv_wc *wc, struct sv_cq_time *time)
 {
-	return poll(cq, 1, wc, time);
+	return poll_any(cq, 1, wc, time);
 }
 
 /*
