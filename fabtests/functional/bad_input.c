@@ -470,7 +470,7 @@ static int wrong_info(void)
 			cli.info->ep_attr->max_msg_size + 1);
 		REFUSES(ep_attr->rx_ctx_cnt, 2);
 		REFUSES(ep_attr->tx_ctx_cnt, 2);
-		REFUSES(tx_attr->op_flags, FI_DELIVERY_COMPLETE);
+		REFUSES(tx_attr->op_flags, FI_COMMIT_COMPLETE);
 		REFUSES(rx_attr->op_flags, FI_MULTI_RECV);
 		REFUSES(caps, cli.info->caps | FI_TAGGED);
 		ASSERT_OK(fi_endpoint(cli.domain, info, &ep, NULL));

@@ -152,6 +152,9 @@ struct vrc_domain {
 	_Atomic uint64_t mr_cnt;
 	_Atomic uint64_t mr_bytes;
 	_Atomic uint64_t mr_failed;
+	/* Words that peers read, and where theirs go: vrc_deliver.c. */
+	struct vrc_words *words;
+	struct ibv_mr *words_mr;
 	/* The most that a queue pair was seen to inline, bytes. */
 	atomic_uint max_inline;
 };
@@ -549,6 +552,12 @@ void vrc_credit_return(struct vrc_ep *ep, enum ibv_wr_opcode opcode);
 void vrc_credit_written(const struct vrc_req *req);
 /* A while after vrc_eq_tick. Caller holds eq->lock. */
 void vrc_credit_tick(struct vrc_eq *eq);
+
+/* vrc_deliver.c */
+int vrc_deliver_open(struct vrc_domain *domain) __must_check;
+void vrc_deliver_close(struct vrc_domain *domain);
+/* Adds to what we say of ourselves, after vrc_credit_offer. */
+void vrc_deliver_offer(const struct vrc_ep *ep, struct vrc_peer *self);
 
 /* vrc_more.c */
 int vrc_more_open(struct vrc_ep *ep) __must_check;

@@ -260,12 +260,13 @@ static __hot_inline ssize_t post_elem(struct vrc_ep *ep, enum family family,
 		.iov = &iov,
 		.desc = &desc,
 		.iov_cnt = 1,
-		/* One fence is enough. */
-		.flags = i ? a->flags & ~FI_FENCE : a->flags,
+		.flags = a->flags,
 		.remote_addr = a->addr + i * ELEM_LEN,
 		.rkey = a->key,
 		.context = a->context,
 		.part = i + 1 < cnt,
+		/* One is enough. */
+		.fence = !i && a->flags & FI_FENCE,
 	};
 
 	tx.visible = a->visible && !tx.part;

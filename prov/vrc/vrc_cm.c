@@ -373,6 +373,7 @@ static void fill_param(struct vrc_ep *ep, const void *data, size_t len)
 		initiator = param->initiator_depth;
 	}
 	vrc_credit_offer(ep, &self);
+	vrc_deliver_offer(ep, &self);
 	vrc_cmdata_encode(ep->cm.wire, data, len, &self);
 	memset(param, 0, sizeof(*param));
 	param->private_data = ep->cm.wire;

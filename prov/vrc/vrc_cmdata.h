@@ -10,10 +10,11 @@
  *	  33	 3	"vrc"
  *	  36	 1	version, 1
  *	  37	 1	zero
- *	  38	 2	feature bits: 1, receiver credits (vrc_credit.c)
+ *	  38	 2	feature bits: 1, receiver credits (vrc_credit.c);
+ *			2, a word may be read (vrc_deliver.c)
  *	  40	 4	with credits: receives posted so far
- *	  44	 4	with credits: rkey of the word to write credits to
- *	  48	 8	with credits: address of that word
+ *	  44	 4	rkey of a word: to write credits to, and to read
+ *	  48	 8	address of that word
  *
  * Numbers are big endian. The first part is what libfabric's verbs provider
  * sends, so either end may be it; a peer without our trailer is plain RC. All

@@ -123,7 +123,8 @@ int vrc_credit_open(struct vrc_ep *ep)
 	}
 	credit->mr = ep->domain->ops->reg_mr(
 		ep->domain->pd, credit->shared, sizeof(struct shared),
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+			IBV_ACCESS_REMOTE_READ);
 	if (!credit->mr) {
 		ret = vrc_err(errno);
 		vrc_mr_explain(ep->domain, credit->shared,

@@ -19,6 +19,7 @@ static int domain_close(struct fid *fid)
 	if (atomic_load(&domain->ref))
 		return -FI_EBUSY;
 	vrc_atomic_close(domain);
+	vrc_deliver_close(domain);
 	ret = domain->ops->dealloc_pd(domain->pd);
 	if (ret) {
 		vrc_warn(DOMAIN, "domain %s: protection domain cannot be freed: %s\n",
@@ -136,10 +137,13 @@ int vrc_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info,
 			 domain->dev->name, fi_strerror(-ret));
 		goto err_close_device;
 	}
+	ret = vrc_deliver_open(domain);
+	if (ret)
+		goto err_dealloc_pd;
 	if (info->caps & FI_ATOMIC && vrc_dev_has_atomics(domain->dev)) {
 		ret = vrc_atomic_open(domain);
 		if (ret)
-			goto err_dealloc_pd;
+			goto err_close_deliver;
 	}
 	domain->threading = info->domain_attr->threading;
 	domain->rm_disabled =
@@ -165,6 +169,8 @@ int vrc_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info,
 	*out = &domain->fid;
 	return 0;
 
+err_close_deliver:
+	vrc_deliver_close(domain);
 err_dealloc_pd:
 	domain->ops->dealloc_pd(domain->pd);
 err_close_device:

@@ -125,14 +125,17 @@ enum vrc_ep_state {
 /* Private data as it travels: see vrc_cmdata.h. */
 enum { VRC_CM_WIRE_SIZE = 56, VRC_CM_DATA_SIZE = 32 };
 
-enum { VRC_FEATURE_CREDITS = 1 << 0 };
+enum {
+	VRC_FEATURE_CREDITS = 1 << 0,
+	VRC_FEATURE_WORD = 1 << 1, /* a word may be read: vrc_deliver.c */
+};
 
 /* What vrc says of itself in the private data; all 0: not vrc. */
 struct vrc_peer {
 	uint8_t version;
 	uint16_t features;
-	uint32_t posted; /* these three: see vrc_credit.c */
-	uint32_t rkey;
+	uint32_t posted; /* with credits: see vrc_credit.c */
+	uint32_t rkey;	 /* of the word */
 	uint64_t addr;
 };
 

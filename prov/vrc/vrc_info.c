@@ -110,7 +110,8 @@ static void limits_ep(struct fi_ep_attr *attr, const struct vrc_dev *dev,
 
 uint64_t vrc_tx_op_flags(const struct vrc_dev *dev)
 {
-	uint64_t flags = FI_INJECT | FI_COMPLETION | FI_INJECT_COMPLETE;
+	uint64_t flags = FI_INJECT | FI_COMPLETION | FI_INJECT_COMPLETE |
+			 FI_DELIVERY_COMPLETE;
 
 	/* A completion is the peer's acknowledgement. An iWARP device may
 	 * complete when its own TCP has the data. */

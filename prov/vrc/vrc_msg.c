@@ -62,6 +62,7 @@ static __hot_inline ssize_t send_msg(struct fid_ep *fid,
 		.data = msg->data,
 		.context = msg->context,
 		.visible = !ep->tx_selective || (flags & FI_COMPLETION),
+		.fence = flags & FI_FENCE,
 		.more = vrc_holds(flags),
 	};
 

@@ -18,8 +18,9 @@
  * less would be to lie. */
 #define VRC_TX_FLAGS                                                      \
 	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE |                 \
-	 FI_TRANSMIT_COMPLETE | FI_FENCE | FI_MORE | FI_REMOTE_CQ_DATA |  \
-	 FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE)
+	 FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_FENCE |         \
+	 FI_MORE | FI_REMOTE_CQ_DATA | FI_MSG | FI_RMA | FI_SEND |        \
+	 FI_READ | FI_WRITE)
 #define VRC_RX_FLAGS (FI_COMPLETION | FI_MORE | FI_MSG | FI_RECV)
 
 /* One operation, as the API calls describe it. */
@@ -38,6 +39,7 @@ struct vrc_tx {
 	void *context;
 	bool visible;		/* wants a completion */
 	bool part;		/* of an operation; not the last of it */
+	bool fence;		/* FI_FENCE */
 	bool more;		/* others follow at once, and it may wait */
 };
 
@@ -57,6 +59,9 @@ int vrc_gate_send(struct vrc_ep *ep, struct ibv_send_wr *wr, bool more);
  * follow. */
 ssize_t vrc_gate_recv(struct vrc_ep *ep, struct ibv_recv_wr *wr, bool more,
 		      bool locked);
+/* vrc_deliver.c: vrc_tx_post for FI_DELIVERY_COMPLETE. */
+ssize_t vrc_deliver_post(struct vrc_ep *ep, const struct vrc_tx *tx,
+			 bool locked);
 /* Whether an operation of these flags may be held. One whose data must be the
  * caller's again when we return may not: it is read when it is posted. */
 static __hot_inline bool vrc_holds(uint64_t flags)
@@ -243,8 +248,7 @@ static __hot_inline int vrc_tx_build(struct vrc_ep *ep, struct vrc_req *req,
 		wr->num_sge = ret;
 	}
 	/* iWARP carries reads out in order; siw refuses to fence one. */
-	if ((tx->flags & FI_FENCE) &&
-	    !(tx->op == VRC_OP_READ && ep->tx.unordered))
+	if (tx->fence && !(tx->op == VRC_OP_READ && ep->tx.unordered))
 		wr->send_flags |= IBV_SEND_FENCE;
 	if (vrc_is_atomic(tx->op) && vrc_read_in_front(ep))
 		wr->send_flags |= IBV_SEND_FENCE;
@@ -278,6 +282,13 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	size_t len;
 	int ret;
 
+	/* A copy: what is not passed to anybody stays in registers. */
+	if (!vrc_fetches(tx->op) &&
+	    unlikely(tx->flags & FI_DELIVERY_COMPLETE)) {
+		const struct vrc_tx copy = *tx;
+
+		return vrc_deliver_post(ep, &copy, locked);
+	}
 	if (unlikely(tx->iov_cnt > VRC_IOV_LIMIT))
 		return -FI_EINVAL;
 	len = vrc_iov_len(tx->iov, tx->iov_cnt);

@@ -15,6 +15,7 @@ struct rma {
 	uint64_t flags;
 	void *context;
 	bool visible;
+	bool fence;
 	bool more;
 };
 
@@ -84,6 +85,7 @@ static __hot_inline ssize_t rma_post(struct vrc_ep *ep, enum vrc_op op,
 		.rkey = rma->key,
 		.context = rma->context,
 		.visible = rma->visible,
+		.fence = rma->fence,
 		.more = rma->more,
 	};
 
@@ -130,6 +132,7 @@ static __hot_inline ssize_t rma_msg(struct fid_ep *fid, enum vrc_op op,
 		.flags = flags,
 		.context = msg->context,
 		.visible = !ep->tx_selective || (flags & FI_COMPLETION),
+		.fence = flags & FI_FENCE,
 		.more = vrc_holds(flags),
 	};
 

@@ -422,6 +422,11 @@ void vrc_credit_offer(struct vrc_ep *ep, struct vrc_peer *self)
 	self->posted = 333;
 }
 
+void vrc_deliver_offer(const struct vrc_ep *ep, struct vrc_peer *self)
+{
+	self->features |= VRC_FEATURE_WORD;
+}
+
 void vrc_credit_agree(struct vrc_ep *ep, const struct vrc_peer *peer)
 {
 	lock_assert_held(&ep->eq->lock);
