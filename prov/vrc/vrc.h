@@ -185,9 +185,10 @@ struct vrc_cq {
 	 * those that are not the application's reader. */
 	struct lock lock;
 
-	/* Taken from the device, not yet given to the application. */
-	int wc_head;
-	int wc_cnt;
+	/* Taken from the device, not yet given to the application: from wc_next
+	 * up to wc_end. */
+	struct ibv_wc *wc_next;
+	struct ibv_wc *wc_end;
 	struct ibv_wc wc[VRC_CQ_BATCH];
 
 	struct list soft; /* vrc_soft, read before wc[] and the device */
@@ -626,16 +627,22 @@ void vrc_cq_wake(struct vrc_cq *cq);
 /* The next completion makes an event on cq's channel, if it has one. */
 int vrc_cq_arm(struct vrc_cq *cq) __must_check;
 
+/* vrc_cq_entry.c: the format's table; NULL if we do not have that format. */
+const struct fi_ops_cq *vrc_cq_ops(enum fi_cq_format format, bool locked);
+
 /* vrc_cq_read.c */
-extern const struct vrc_cq_table vrc_cq_ops_context;
-extern const struct vrc_cq_table vrc_cq_ops_msg;
-extern const struct vrc_cq_table vrc_cq_ops_data;
-extern const struct vrc_cq_table vrc_cq_ops_tagged;
+/* FI_* flags that completions of an enum vrc_op carry; receives may have more. */
+extern const uint64_t vrc_op_flags[VRC_OP_CNT];
 /* True if fi_cq_read would return an entry or an error. Caller holds the
  * lock if there is one. */
 bool vrc_cq_has_entry(struct vrc_cq *cq);
-/* FI_* flags that completions of an enum vrc_op carry. */
-uint64_t vrc_op_flags(unsigned int op);
+/* The next completion that the application is to see; false if there is none. A
+ * batch that was not full emptied the device's queue, which *drained remembers.
+ * Caller holds the lock if there is one. */
+bool vrc_cq_next(struct vrc_cq *cq, struct vrc_comp *comp, bool *drained);
+/* Completes what broken endpoints did not flush; true if that made some. Caller
+ * holds the lock if there is one. */
+bool vrc_cq_flushed(struct vrc_cq *cq);
 /* What one work completion means; false if the application sees nothing of it.
  * Retires the record and all before it. Caller holds the CQ's lock. */
 bool vrc_cq_resolve(const struct ibv_wc *wc, struct vrc_comp *comp);

@@ -355,24 +355,6 @@ static const struct fi_ops cq_fi_ops = {
 	.ops_set = vrc_nosys_ops_set,
 };
 
-/* The format's table; NULL if we do not have that format. */
-static const struct fi_ops_cq *format_ops(enum fi_cq_format format)
-{
-	switch (format) {
-	case FI_CQ_FORMAT_UNSPEC:
-	case FI_CQ_FORMAT_CONTEXT:
-		return &vrc_cq_ops_context.ops;
-	case FI_CQ_FORMAT_MSG:
-		return &vrc_cq_ops_msg.ops;
-	case FI_CQ_FORMAT_DATA:
-		return &vrc_cq_ops_data.ops;
-	case FI_CQ_FORMAT_TAGGED:
-		return &vrc_cq_ops_tagged.ops;
-	default:
-		return NULL;
-	}
-}
-
 static int attr_check(const struct fi_cq_attr *attr)
 {
 	if (attr->wait_obj != FI_WAIT_NONE &&
@@ -423,7 +405,7 @@ int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
 		ret = attr_check(attr);
 	if (ret)
 		return ret;
-	ops = format_ops(attr->format);
+	ops = vrc_cq_ops(attr->format, domain->thread_safe);
 	if (!ops) {
 		vrc_warn(CQ, "fi_cq_open: format %d not known\n", attr->format);
 		return -FI_EINVAL;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
- * Reading completions: the polling half of the hot path. Work completions are
- * taken from the device in batches into cq->wc and from there straight into
- * the caller's entries, by one body that is inlined once per entry format.
+ * What completions mean: which record each one retires, and what the application
+ * is told of it. Ordinary ones do not come here: see vrc_cq_entry.c.
  */
 #include <stdlib.h>
 
+#include "vrc_cq.h"
 #include "vrc_srx.h"
 
 /* What a successful completion of each operation reports. */
-static const uint64_t op_flags[VRC_OP_CNT] = {
+const uint64_t vrc_op_flags[VRC_OP_CNT] = {
 	[VRC_OP_SEND] = FI_SEND | FI_MSG,
 	[VRC_OP_RECV] = FI_RECV | FI_MSG,
 	[VRC_OP_SHARED_RECV] = FI_RECV | FI_MSG,
@@ -18,11 +18,6 @@ static const uint64_t op_flags[VRC_OP_CNT] = {
 	[VRC_OP_ATOMIC] = FI_WRITE | FI_ATOMIC,
 	[VRC_OP_FETCH_ATOMIC] = FI_READ | FI_ATOMIC,
 };
-
-uint64_t vrc_op_flags(unsigned int op)
-{
-	return op_flags[op];
-}
 
 static __cold int status_to_err(enum ibv_wc_status status)
 {
@@ -69,7 +64,7 @@ static __cold int recv_to_err(const struct ibv_wc *wc,
 		return status_to_err(wc->status);
 	if (!req->len || domain->local_reg)
 		return FI_ETRUNC;
-	vrc_warn(CQ, "receive %p: a message is longer than its %zu bytes, or "
+	vrc_warn(CQ, "receive %p: a message is longer than its %u bytes, or "
 		 "the descriptor does not cover those; %s does not say which\n",
 		 req->context, req->len, dev->name);
 	return FI_EIO;
@@ -79,7 +74,7 @@ static void error_comp(const struct ibv_wc *wc, const struct vrc_req *req,
 		       struct vrc_comp *comp)
 {
 	comp->context = req->context;
-	comp->flags = op_flags[req->op];
+	comp->flags = vrc_op_flags[req->op];
 	comp->len = req->len;
 	comp->data = 0;
 	comp->prov_errno = (int)wc->status;
@@ -138,20 +133,6 @@ static __cold bool resolve_own(const struct ibv_wc *wc,
 	return false;
 }
 
-static __hot_inline void recv_comp(const struct ibv_wc *wc,
-				   struct vrc_comp *comp)
-{
-	comp->flags = wc->opcode == IBV_WC_RECV_RDMA_WITH_IMM ?
-			      FI_REMOTE_WRITE | FI_RMA :
-			      FI_RECV | FI_MSG;
-	comp->len = wc->byte_len;
-	comp->data = 0;
-	if (wc->wc_flags & IBV_WC_WITH_IMM) {
-		comp->flags |= FI_REMOTE_CQ_DATA;
-		comp->data = ntohl(wc->imm_data);
-	}
-}
-
 /* The endpoint that a receive of a shared context came to, if that matters. */
 static struct vrc_ep *shared_ep(const struct ibv_wc *wc,
 				const struct vrc_req *req)
@@ -184,7 +165,7 @@ resolve_shared(const struct ibv_wc *wc, struct vrc_req *req,
 	if (likely(wc->status == IBV_WC_SUCCESS)) {
 		comp->context = req->context;
 		comp->err = 0;
-		recv_comp(wc, comp);
+		vrc_recv_seen(wc, &comp->flags, &comp->len, &comp->data);
 	} else {
 		if (ep)
 			vrc_cm_broken(ep);
@@ -230,8 +211,7 @@ static __hot_inline bool resolve_ring(const struct ibv_wc *wc,
 	struct vrc_ring *ring = vrc_req_ring(req);
 	uint32_t tail = atomic_load_explicit(&ring->tail,
 					     memory_order_relaxed);
-	uint32_t behind = (req->slot - tail) & ring->mask;
-	uint32_t next = tail + behind + 1;
+	uint32_t next = req->next;
 	bool visible;
 
 	/* Only a broken queue pair's records are completed from the ledger
@@ -248,12 +228,12 @@ static __hot_inline bool resolve_ring(const struct ibv_wc *wc,
 	comp->context = req->context;
 	comp->err = 0;
 	if (likely(req->op != VRC_OP_RECV)) {
-		comp->flags = op_flags[req->op];
+		comp->flags = vrc_op_flags[req->op];
 		comp->len = 0;
 		comp->data = 0;
 		goto retire;
 	}
-	recv_comp(wc, comp);
+	vrc_recv_seen(wc, &comp->flags, &comp->len, &comp->data);
 retire:
 	if (unlikely(ring->counted_on))
 		vrc_cntr_count(ring, wc, req, next);
@@ -261,9 +241,7 @@ retire:
 		next = tail_behind_done(ring, req, tail, next);
 	if (unlikely(ring->mrs))
 		vrc_local_release(ep, ring, tail, next);
-	/* This record and all before it may be used again; pairs with the
-	 * acquire in vrc_ring_next. */
-	atomic_store_explicit(&ring->tail, next, memory_order_release);
+	vrc_ring_retire(ring, next);
 	return visible;
 }
 
@@ -301,38 +279,26 @@ static __cold bool soft_next(struct vrc_cq *cq, struct vrc_comp *comp,
 	return true;
 }
 
-/* Refills wc[]; returns false if there was nothing. */
-static __hot_inline bool refill(struct vrc_cq *cq)
-{
-	int cnt = ibv_poll_cq(cq->cq, VRC_CQ_BATCH, cq->wc);
-
-	cq->wc_head = 0;
-	cq->wc_cnt = cnt > 0 ? cnt : 0;
-	return cnt > 0;
-}
-
-/*
- * The next completion that the application is to see; false if none. A batch
- * that was not full emptied the device's queue, which *drained remembers: it is
- * not asked again in the same call.
- */
-static __hot_inline bool next_visible(struct vrc_cq *cq, struct vrc_comp *comp,
-				      bool *drained)
+bool vrc_cq_next(struct vrc_cq *cq, struct vrc_comp *comp, bool *drained)
 {
 	bool visible;
+	int cnt;
 
 	for (;;) {
-		if (unlikely(!list_empty(&cq->soft))) {
+		if (!list_empty(&cq->soft)) {
 			if (soft_next(cq, comp, &visible) && visible)
 				return true;
 			continue;
 		}
-		while (cq->wc_head < cq->wc_cnt)
-			if (likely(resolve(&cq->wc[cq->wc_head++], comp)))
+		while (cq->wc_next != cq->wc_end)
+			if (resolve(cq->wc_next++, comp))
 				return true;
-		if (*drained || !refill(cq))
+		if (*drained)
 			return false;
-		*drained = cq->wc_cnt < VRC_CQ_BATCH;
+		cnt = vrc_cq_poll(cq);
+		if (!cnt)
+			return false;
+		*drained = cnt < VRC_CQ_BATCH;
 	}
 }
 
@@ -340,22 +306,15 @@ static __hot_inline bool next_visible(struct vrc_cq *cq, struct vrc_comp *comp,
 void vrc_cq_count_raw(const struct ibv_wc *wc)
 {
 	struct vrc_req *req = (struct vrc_req *)(uintptr_t)wc->wr_id;
-	struct vrc_ring *ring;
 	struct vrc_ep *ep;
-	uint32_t tail;
 
 	if (req->op == VRC_OP_SHARED_RECV) {
 		ep = shared_ep(wc, req);
 		if (ep && vrc_cntr_rx(ep))
 			vrc_cntr_count_shared(ep, wc, req);
 	}
-	if (!vrc_req_in_ring(req))
-		return;
-	ring = vrc_req_ring(req);
-	tail = atomic_load(&ring->tail);
-	if (ring->counted_on)
-		vrc_cntr_count(ring, wc, req,
-			       tail + ((req->slot - tail) & ring->mask) + 1);
+	if (vrc_req_in_ring(req) && vrc_req_ring(req)->counted_on)
+		vrc_cntr_count(vrc_req_ring(req), wc, req, req->next);
 }
 
 /* Whether there is nothing to read of this one, and nobody to read it. */
@@ -397,16 +356,15 @@ void vrc_cq_count(struct vrc_cq *cq)
 	soft_silence(cq);
 	/* Without a copy, as long as nothing is in front of it. */
 	while (list_empty(&cq->soft)) {
-		while (cq->wc_head < cq->wc_cnt &&
-		       is_silent(cq, &cq->wc[cq->wc_head]))
-			resolve(&cq->wc[cq->wc_head++], &comp);
-		if (cq->wc_head < cq->wc_cnt || !refill(cq))
+		while (cq->wc_next != cq->wc_end && is_silent(cq, cq->wc_next))
+			resolve(cq->wc_next++, &comp);
+		if (cq->wc_next != cq->wc_end || !vrc_cq_poll(cq))
 			break;
-		for (int i = 0; i < cq->wc_cnt; i++)
-			vrc_cq_count_raw(&cq->wc[i]);
+		for (struct ibv_wc *wc = cq->wc_next; wc != cq->wc_end; wc++)
+			vrc_cq_count_raw(wc);
 		news = true;
 	}
-	if (!list_empty(&cq->soft) || cq->wc_head < cq->wc_cnt)
+	if (!list_empty(&cq->soft) || cq->wc_next != cq->wc_end)
 		news |= vrc_cq_keep(cq) > 0;
 	if (atomic_load_explicit(&cq->due_cnt, memory_order_relaxed))
 		vrc_cq_attend(cq);
@@ -417,120 +375,12 @@ void vrc_cq_count(struct vrc_cq *cq)
 		lock_drop(&cq->lock);
 }
 
-static __hot_inline void entry_fill(void *buf, size_t i,
-				    const struct vrc_comp *comp,
-				    const enum fi_cq_format format)
+bool vrc_cq_flushed(struct vrc_cq *cq)
 {
-	struct fi_cq_entry *entry;
-	struct fi_cq_msg_entry *msg;
-	struct fi_cq_data_entry *data;
-	struct fi_cq_tagged_entry *tagged;
-
-	switch (format) {
-	case FI_CQ_FORMAT_CONTEXT:
-		entry = (struct fi_cq_entry *)buf + i;
-		entry->op_context = comp->context;
-		break;
-	case FI_CQ_FORMAT_MSG:
-		msg = (struct fi_cq_msg_entry *)buf + i;
-		msg->op_context = comp->context;
-		msg->flags = comp->flags;
-		msg->len = comp->len;
-		break;
-	case FI_CQ_FORMAT_DATA:
-		data = (struct fi_cq_data_entry *)buf + i;
-		data->op_context = comp->context;
-		data->flags = comp->flags;
-		data->len = comp->len;
-		data->buf = NULL;
-		data->data = comp->data;
-		break;
-	default:
-		tagged = (struct fi_cq_tagged_entry *)buf + i;
-		tagged->op_context = comp->context;
-		tagged->flags = comp->flags;
-		tagged->len = comp->len;
-		tagged->buf = NULL;
-		tagged->data = comp->data;
-		tagged->tag = 0;
-		break;
-	}
-}
-
-/* Completes what broken endpoints did not flush; true if that made some. */
-static __cold bool expire(struct vrc_cq *cq)
-{
+	if (likely(!atomic_load_explicit(&cq->due_cnt, memory_order_relaxed)))
+		return false;
 	vrc_cq_attend(cq);
 	return !list_empty(&cq->soft);
-}
-
-/* With room for none, programs drive progress: what nobody sees is retired, so
- * that what was full is not. 0 if there is something to read. */
-static __cold ssize_t cq_look(struct vrc_cq *cq)
-{
-	ssize_t ret = -FI_EAGAIN;
-
-	if (cq->thread_safe)
-		lock_take(&cq->lock);
-	if (vrc_cq_has_entry(cq))
-		ret = cq->head.err ? -FI_EAVAIL : 0;
-	if (cq->thread_safe)
-		lock_drop(&cq->lock);
-	return ret;
-}
-
-static __hot_inline ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count,
-				    const enum fi_cq_format format)
-{
-	struct vrc_cq *cq = vrc_cq(fid);
-	struct vrc_comp comp;
-	bool drained = false;
-	size_t done = 0;
-	ssize_t ret;
-
-	if (unlikely(!count))
-		return cq_look(cq);
-	if (cq->thread_safe)
-		lock_take(&cq->lock);
-	if (unlikely(cq->has_head && !cq->head.err)) {
-		entry_fill(buf, done++, &cq->head, format);
-		cq->has_head = false;
-	}
-again:
-	while (done < count && !cq->has_head &&
-	       next_visible(cq, &comp, &drained)) {
-		if (unlikely(comp.err)) {
-			cq->head = comp;
-			cq->has_head = true;
-		} else {
-			entry_fill(buf, done++, &comp, format);
-		}
-	}
-	if (unlikely(!done && !cq->has_head &&
-		     atomic_load_explicit(&cq->due_cnt,
-					  memory_order_relaxed)) &&
-	    expire(cq))
-		goto again;
-	if (done)
-		ret = (ssize_t)done;
-	else if (unlikely(cq->has_head && cq->head.err))
-		ret = -FI_EAVAIL;
-	else
-		ret = -FI_EAGAIN;
-	if (cq->thread_safe)
-		lock_drop(&cq->lock);
-	return ret;
-}
-
-static __hot_inline ssize_t cq_readfrom(struct fid_cq *fid, void *buf,
-					size_t count, fi_addr_t *src_addr,
-					const enum fi_cq_format format)
-{
-	ssize_t done = cq_read(fid, buf, count, format);
-
-	for (ssize_t i = 0; src_addr && i < done; i++)
-		src_addr[i] = FI_ADDR_NOTAVAIL;
-	return done;
 }
 
 /* Looks without taking: the next read finds it in cq->head. */
@@ -540,41 +390,8 @@ bool vrc_cq_has_entry(struct vrc_cq *cq)
 
 	if (cq->has_head)
 		return true;
-	cq->has_head = next_visible(cq, &cq->head, &drained);
-	if (!cq->has_head &&
-	    atomic_load_explicit(&cq->due_cnt, memory_order_relaxed) &&
-	    expire(cq))
-		cq->has_head = next_visible(cq, &cq->head, &drained);
+	cq->has_head = vrc_cq_next(cq, &cq->head, &drained);
+	if (!cq->has_head && vrc_cq_flushed(cq))
+		cq->has_head = vrc_cq_next(cq, &cq->head, &drained);
 	return cq->has_head;
 }
-
-/* One instance per entry format, and its table. */
-#define VRC_CQ_OPS(name, format)                                              \
-	static ssize_t name##_read(struct fid_cq *cq, void *buf,              \
-				   size_t count)                              \
-	{                                                                     \
-		return cq_read(cq, buf, count, format);                       \
-	}                                                                     \
-	static ssize_t name##_readfrom(struct fid_cq *cq, void *buf,          \
-				       size_t count, fi_addr_t *src_addr)     \
-	{                                                                     \
-		return cq_readfrom(cq, buf, count, src_addr, format);         \
-	}                                                                     \
-	const struct vrc_cq_table vrc_cq_ops_##name = {                       \
-		.ops = {                                                      \
-			.size = sizeof(struct fi_ops_cq),                     \
-			.read = name##_read,                                  \
-			.readfrom = name##_readfrom,                          \
-			.readerr = vrc_cq_readerr,                            \
-			.sread = vrc_cq_sread,                                \
-			.sreadfrom = vrc_cq_sreadfrom,                        \
-			.signal = vrc_cq_signal,                              \
-			.strerror = vrc_cq_strerror,                          \
-		},                                                            \
-		VRC_LATER,                                                    \
-	};
-
-VRC_CQ_OPS(context, FI_CQ_FORMAT_CONTEXT)
-VRC_CQ_OPS(msg, FI_CQ_FORMAT_MSG)
-VRC_CQ_OPS(data, FI_CQ_FORMAT_DATA)
-VRC_CQ_OPS(tagged, FI_CQ_FORMAT_TAGGED)

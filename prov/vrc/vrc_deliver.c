@@ -89,9 +89,10 @@ static int post_read(struct vrc_ep *ep, const struct vrc_tx *tx)
 	int ret;
 
 	req->context = tx->context;
-	req->len = vrc_iov_len(tx->iov, tx->iov_cnt);
+	req->len = (uint32_t)vrc_iov_len(tx->iov, tx->iov_cnt);
+	req->next = vrc_ring_head(&ep->tx) + 1;
 	req->op = (uint16_t)tx->op;
-	req->flags = tx->visible ? VRC_REQ_VISIBLE : 0;
+	req->flags = (tx->visible ? VRC_REQ_VISIBLE : 0) | ep->tx.req_flags;
 	ret = vrc_gate_send(ep, &wr, tx->more);
 	if (ret)
 		return vrc_post_failed(ep, &ep->tx, req, ret);

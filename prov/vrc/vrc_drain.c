@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "vrc.h"
+#include "vrc_cq.h"
 
 static bool wc_is_of(const struct ibv_wc *wc, const struct vrc_ep *ep)
 {
@@ -82,20 +82,16 @@ static int take_polled(struct vrc_cq *cq, const struct vrc_ep *ep)
 {
 	int taken = 0;
 	int ret;
-	int cnt;
 
 	do {
-		while (cq->wc_head < cq->wc_cnt) {
-			ret = soft_add(cq, ep, &cq->wc[cq->wc_head]);
+		while (cq->wc_next != cq->wc_end) {
+			ret = soft_add(cq, ep, cq->wc_next);
 			if (ret)
 				return ret;
-			cq->wc_head++;
+			cq->wc_next++;
 			taken++;
 		}
-		cnt = ibv_poll_cq(cq->cq, VRC_CQ_BATCH, cq->wc);
-		cq->wc_head = 0;
-		cq->wc_cnt = cnt > 0 ? cnt : 0;
-	} while (cnt > 0);
+	} while (vrc_cq_poll(cq));
 	return taken;
 }
 
@@ -173,7 +169,7 @@ static int ring_cancel(struct vrc_cq *cq, struct vrc_ep *ep,
 			soft->raw = false;
 			soft->comp = (struct vrc_comp){
 				.context = req->context,
-				.flags = vrc_op_flags(req->op),
+				.flags = vrc_op_flags[req->op],
 				.len = req->len,
 				.err = FI_ECANCELED,
 				.prov_errno = IBV_WC_WR_FLUSH_ERR,

@@ -62,6 +62,9 @@ enum vrc_req_flags {
 	VRC_REQ_CANCELLED = 1 << 3,
 	/* In an unordered ring, or in none: a counter has it. */
 	VRC_REQ_COUNTED = 1 << 4,
+	/* More is to be done when it completes than to report it and to move
+	 * the ring's tail. One that has only VRC_REQ_VISIBLE is ordinary. */
+	VRC_REQ_SPECIAL = 1 << 5,
 	/* From this bit on: enum ibv_wc_status of a part that failed; on the
 	 * record that speaks for it. */
 	VRC_REQ_STATUS = 8,
@@ -78,7 +81,8 @@ struct vrc_req {
 		struct vrc_ep *ep;
 		struct vrc_srx *srx; /* of a VRC_OP_SHARED_RECV */
 	};
-	size_t len;
+	uint32_t len;
+	uint32_t next; /* in a ring: index of the record behind it */
 	uint32_t slot; /* set once */
 	uint16_t op;   /* enum vrc_op */
 	uint16_t flags;
@@ -99,6 +103,7 @@ struct vrc_ring {
 	uint32_t size;	/* records that the application may have in flight */
 	struct ibv_mr **mrs; /* VRC_IOV_LIMIT a record; see vrc_local.c, or NULL */
 	uint32_t last_signal; /* head of the last signalled one */
+	uint16_t req_flags; /* VRC_REQ_SPECIAL if its records are */
 	bool unordered;
 	bool signal_all; /* unordered, or counted */
 	bool counted_on; /* counters are bound; see vrc_cntr.c */

@@ -317,10 +317,11 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 	wr.imm_data = htonl((uint32_t)tx->data);
 	vrc_wr_remote(&wr, tx);
 	req->context = tx->context;
-	req->len = len;
+	req->len = (uint32_t)len;
+	req->next = vrc_ring_head(&ep->tx) + 1;
 	req->op = (uint16_t)tx->op;
 	req->flags = (tx->visible ? VRC_REQ_VISIBLE : 0) |
-		     (tx->part ? VRC_REQ_PART : 0);
+		     (tx->part ? VRC_REQ_PART : 0) | ep->tx.req_flags;
 	/* Pairs with vrc_more.c: what was held is posted when it opens. */
 	if (unlikely(atomic_load_explicit(&ep->gate, memory_order_acquire) ||
 		     tx->more))
@@ -377,9 +378,10 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 		wr.num_sge = ep->empty_sge_cnt;
 	}
 	req->context = context;
-	req->len = len;
+	req->len = (uint32_t)len;
+	req->next = vrc_ring_head(&ep->rx) + 1;
 	req->op = VRC_OP_RECV;
-	req->flags = visible ? VRC_REQ_VISIBLE : 0;
+	req->flags = (visible ? VRC_REQ_VISIBLE : 0) | ep->rx.req_flags;
 	wr.wr_id = (uintptr_t)req;
 	wr.next = NULL;
 	wr.sg_list = sge;

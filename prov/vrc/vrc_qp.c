@@ -28,6 +28,8 @@ static int ring_init(struct vrc_ring *ring, struct vrc_ep *ep, size_t size)
 		ring->req[i].ep = ep;
 		ring->req[i].slot = (uint32_t)i;
 	}
+	if (ring->unordered || ring->counted_on || ep->local_reg)
+		ring->req_flags = VRC_REQ_SPECIAL;
 	return ep->local_reg ? vrc_local_open(ring) : 0;
 }
 
@@ -149,13 +151,13 @@ int vrc_qp_create(struct vrc_ep *ep)
 		ret = vrc_more_open(ep);
 	if (ret)
 		goto err_destroy;
-	ret = ring_init(&ep->tx, ep, ep->info->tx_attr->size);
-	if (ret)
-		goto err_destroy;
 	ep->tx.unordered = ep->domain->dev->is_iwarp;
 	ep->tx.counted_on = vrc_cntr_tx(ep);
 	ep->tx.signal_all = ep->tx.unordered || ep->tx.counted_on;
 	ep->rx.counted_on = vrc_cntr_rx(ep);
+	ret = ring_init(&ep->tx, ep, ep->info->tx_attr->size);
+	if (ret)
+		goto err_destroy;
 	if (attr.srq)
 		attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
 	else

@@ -111,8 +111,9 @@ static ssize_t post(struct vrc_srx *srx, const struct iovec *iov, void **desc,
 	wr.num_sge = ret;
 	next = req->context;
 	req->context = context;
-	req->len = len;
-	req->flags = (flags & FI_COMPLETION) ? VRC_REQ_VISIBLE : 0;
+	req->len = (uint32_t)len;
+	req->flags = VRC_REQ_SPECIAL |
+		     ((flags & FI_COMPLETION) ? VRC_REQ_VISIBLE : 0);
 	ret = ibv_post_srq_recv(srx->srq, &wr, &bad);
 	if (likely(!ret)) {
 		srx->free = next;

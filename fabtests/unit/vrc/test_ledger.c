@@ -127,6 +127,7 @@ static struct vrc_req *hand_over(unsigned int op, uint16_t flags)
 	req->flags = flags;
 	req->context = req;
 	req->len = 77;
+	req->next = atomic_load(&ep->tx.head) + 1;
 	return req;
 }
 
