@@ -187,8 +187,8 @@ struct vrc_cq {
 
 	/* Taken from the device, not yet given to the application: from wc_next
 	 * up to wc_end. */
-	struct ibv_wc *wc_next;
-	struct ibv_wc *wc_end;
+	const struct ibv_wc *wc_next;
+	const struct ibv_wc *wc_end;
 	struct ibv_wc wc[VRC_CQ_BATCH];
 
 	struct list soft; /* vrc_soft, read before wc[] and the device */

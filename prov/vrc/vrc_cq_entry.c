@@ -128,44 +128,43 @@ static __cold ssize_t look(struct vrc_cq *cq)
 	return cq->head.err ? -FI_EAVAIL : 0;
 }
 
-/* Caller holds the lock if there is one. */
+/* The device has none. */
+static __hot_inline ssize_t read_none(struct vrc_cq *cq, char *entry,
+				      size_t count, enum fi_cq_format format)
+{
+	if (likely(!atomic_load_explicit(&cq->due_cnt, memory_order_relaxed)))
+		return -FI_EAGAIN;
+	return read_on(cq, entry, count, 0, format);
+}
+
+/* One batch at most, so that nothing has to be kept across a second call of the
+ * device. Caller holds the lock if there is one. */
 static __hot_inline ssize_t entries_read(struct vrc_cq *cq, char *entry,
 					 size_t count,
 					 const enum fi_cq_format format)
 {
+	const struct ibv_wc *wc = cq->wc_next;
 	size_t done = 0;
-	bool drained = false;
 
 	if (unlikely(!count))
 		return look(cq);
 	if (unlikely(cq->has_head || !list_empty(&cq->soft)))
 		return read_on(cq, entry, count, 0, format);
-	for (;;) {
-		struct ibv_wc *wc = cq->wc_next;
-
-		for (; wc != cq->wc_end; wc++) {
-			if (unlikely(!take(wc, entry, format))) {
-				cq->wc_next = wc;
-				return read_on(cq, entry, count, done, format);
-			}
-			entry += entry_size(format);
-			if (++done == count) {
-				cq->wc_next = wc + 1;
-				return (ssize_t)done;
-			}
-		}
-		/* A batch that was not full emptied the device's queue: it is
-		 * not asked again in the same call. */
-		if (drained || !vrc_cq_poll(cq))
-			break;
-		drained = cq->wc_end != &cq->wc[VRC_CQ_BATCH];
+	if (wc == cq->wc_end) {
+		if (!vrc_cq_poll(cq))
+			return read_none(cq, entry, count, format);
+		wc = cq->wc;
 	}
-	cq->wc_next = cq->wc_end;
-	if (done)
-		return (ssize_t)done;
-	if (unlikely(vrc_cq_flushed(cq)))
-		return read_on(cq, entry, count, 0, format);
-	return -FI_EAGAIN;
+	do {
+		if (unlikely(!take(wc, entry, format))) {
+			cq->wc_next = wc;
+			return read_on(cq, entry, count, done, format);
+		}
+		entry += entry_size(format);
+		wc++;
+	} while (++done < count && wc != cq->wc_end);
+	cq->wc_next = wc;
+	return (ssize_t)done;
 }
 
 static __hot_inline ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count,

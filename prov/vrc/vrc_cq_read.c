@@ -360,7 +360,7 @@ void vrc_cq_count(struct vrc_cq *cq)
 			resolve(cq->wc_next++, &comp);
 		if (cq->wc_next != cq->wc_end || !vrc_cq_poll(cq))
 			break;
-		for (struct ibv_wc *wc = cq->wc_next; wc != cq->wc_end; wc++)
+		for (const struct ibv_wc *wc = cq->wc_next; wc != cq->wc_end; wc++)
 			vrc_cq_count_raw(wc);
 		news = true;
 	}

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "vrc.h"
+#include "vrc_post.h"
 #include "vrc_srx.h"
 
 static void refs_drop(struct vrc_ep *ep)
@@ -100,6 +100,7 @@ static void visible_set(struct vrc_ep *ep)
 			 (ep->tx_op_flags & FI_COMPLETION);
 	ep->rx_visible = !ep->rx_selective ||
 			 (ep->rx_op_flags & FI_COMPLETION);
+	vrc_small_setup(ep);
 }
 
 static int bind_cq(struct vrc_ep *ep, struct vrc_cq *cq, uint64_t flags)

@@ -186,6 +186,9 @@ enum vrc_cntr_kind {
 	VRC_CNTR_CNT,
 };
 
+/* Work requests that stand ready. */
+enum vrc_small_kind { VRC_SMALL_SEND, VRC_SMALL_WRITE, VRC_SMALL_CNT };
+
 struct vrc_ep {
 	struct fid_ep fid;
 	struct ibv_qp *qp;
@@ -223,6 +226,15 @@ struct vrc_ep {
 
 	struct lock tx_lock;
 	struct lock rx_lock;
+
+	/* The short way, vrc_small.h: up to so many bytes, 0 for none; and work
+	 * requests that lack what differs from call to call. Guarded by tx_lock. */
+	uint32_t small_len;
+	uint16_t small_flags; /* VRC_REQ_* of calls without flags */
+	struct {
+		struct ibv_send_wr wr;
+		struct ibv_sge sge;
+	} small[VRC_SMALL_CNT];
 
 	/* Cold. */
 	struct vrc_domain *domain;

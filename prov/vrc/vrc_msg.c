@@ -2,7 +2,7 @@
 /*
  * Messages: fi_send(3) and fi_recv(3) and their kin.
  */
-#include "vrc_post.h"
+#include "vrc_small.h"
 
 static __hot_inline ssize_t send_iov(struct fid_ep *fid,
 				     const struct iovec *iov, void **desc,
@@ -141,13 +141,30 @@ static __hot_inline ssize_t recv_msg(struct fid_ep *fid,
 	{                                                                     \
 		return recv_msg(ep, msg, flags, locked);                      \
 	}                                                                     \
-	static ssize_t level##_send(struct fid_ep *ep, const void *buf,       \
-				    size_t len, void *desc,                   \
-				    fi_addr_t dest_addr, void *context)       \
+	static __noinline ssize_t level##_send_any(                           \
+		struct fid_ep *ep, const void *buf, size_t len, void *desc,   \
+		void *context)                                                \
 	{                                                                     \
 		const struct iovec iov = { (void *)(uintptr_t)buf, len };     \
                                                                               \
 		return send_iov(ep, &iov, &desc, 1, context, locked);         \
+	}                                                                     \
+	static ssize_t level##_send(struct fid_ep *ep, const void *buf,       \
+				    size_t len, void *desc,                   \
+				    fi_addr_t dest_addr, void *context)       \
+	{                                                                     \
+		const struct vrc_small_op small = {                           \
+			.kind = VRC_SMALL_SEND,                               \
+			.op = VRC_OP_SEND,                                    \
+			.buf = buf,                                           \
+			.len = len,                                           \
+			.context = context,                                   \
+			.flags = vrc_ep(ep)->small_flags,                     \
+		};                                                            \
+                                                                              \
+		if (unlikely(!vrc_small_start(vrc_ep(ep), &small, locked)))   \
+			return level##_send_any(ep, buf, len, desc, context); \
+		return vrc_small_post(vrc_ep(ep), &small, locked);            \
 	}                                                                     \
 	static ssize_t level##_sendv(struct fid_ep *ep,                       \
 				     const struct iovec *iov, void **desc,    \
@@ -162,10 +179,25 @@ static __hot_inline ssize_t recv_msg(struct fid_ep *fid,
 	{                                                                     \
 		return send_msg(ep, msg, flags, locked);                      \
 	}                                                                     \
+	static __noinline ssize_t level##_inject_any(                         \
+		struct fid_ep *ep, const void *buf, size_t len)               \
+	{                                                                     \
+		return send_inject(ep, buf, len, 0, IBV_WR_SEND, locked);     \
+	}                                                                     \
 	static ssize_t level##_inject(struct fid_ep *ep, const void *buf,     \
 				      size_t len, fi_addr_t dest_addr)        \
 	{                                                                     \
-		return send_inject(ep, buf, len, 0, IBV_WR_SEND, locked);     \
+		const struct vrc_small_op small = {                           \
+			.kind = VRC_SMALL_SEND,                               \
+			.op = VRC_OP_SEND,                                    \
+			.buf = buf,                                           \
+			.len = len,                                           \
+			.flags = vrc_ep(ep)->tx.req_flags,                    \
+		};                                                            \
+                                                                              \
+		if (unlikely(!vrc_small_start(vrc_ep(ep), &small, locked)))   \
+			return level##_inject_any(ep, buf, len);              \
+		return vrc_small_post(vrc_ep(ep), &small, locked);            \
 	}                                                                     \
 	static ssize_t level##_senddata(struct fid_ep *ep, const void *buf,   \
 					size_t len, void *desc,               \

@@ -55,6 +55,38 @@ int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
 	return vrc_err(err);
 }
 
+void vrc_small_setup(struct vrc_ep *ep)
+{
+	static const enum ibv_wr_opcode opcodes[VRC_SMALL_CNT] = {
+		[VRC_SMALL_SEND] = IBV_WR_SEND,
+		[VRC_SMALL_WRITE] = IBV_WR_RDMA_WRITE,
+	};
+
+	for (size_t i = 0; i < VRC_SMALL_CNT; i++) {
+		ep->small[i].wr = (struct ibv_send_wr){
+			.opcode = opcodes[i],
+			.sg_list = &ep->small[i].sge,
+			.num_sge = 1,
+		};
+	}
+	ep->small_flags = (ep->tx_visible ? VRC_REQ_VISIBLE : 0) |
+			  ep->tx.req_flags;
+	ep->small_len = ep->tx_op_flags & FI_DELIVERY_COMPLETE ?
+				0 :
+				ep->inline_size;
+}
+
+int vrc_small_failed(struct vrc_ep *ep, int err)
+{
+	struct vrc_ring *ring = &ep->tx;
+	uint32_t head = vrc_ring_head(ring);
+
+	/* If it was the one to be signalled, then the next is. */
+	if (ring->last_signal == head + 1)
+		ring->last_signal = head - ring->size / 4;
+	return vrc_post_failed(ep, ring, &ring->req[head & ring->mask], err);
+}
+
 static int gate_pass(struct vrc_ep *ep, unsigned int gate,
 		     struct ibv_send_wr *wr)
 {

@@ -73,6 +73,11 @@ static __hot_inline bool vrc_holds(uint64_t flags)
 bool vrc_read_in_front(struct vrc_ep *ep);
 /* One was posted. */
 void vrc_atomic_posted(struct vrc_ep *ep);
+/* Makes the short way of vrc_small.h ready, or closes it if what calls without
+ * flags ask for does not allow it. */
+void vrc_small_setup(struct vrc_ep *ep);
+/* What was not posted that way is taken back; as vrc_post_failed. */
+int vrc_small_failed(struct vrc_ep *ep, int err);
 /* What a refused post of req means: -FI_EAGAIN only if a completion will clear
  * it. */
 int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
@@ -114,13 +119,19 @@ static __hot_inline void vrc_ring_advance(struct vrc_ring *ring, bool signalled)
 		ring->last_signal = head;
 }
 
+/* Pairs with the release of vrc_ring_retire: a record that is free is so. */
+static __hot_inline bool vrc_ring_room(const struct vrc_ring *ring,
+				       uint32_t head)
+{
+	return head - atomic_load_explicit(&ring->tail, memory_order_acquire) <
+	       ring->size;
+}
+
 static __hot_inline struct vrc_req *vrc_ring_next(struct vrc_ring *ring)
 {
-	/* Pairs with the release of vrc_cq_read.c: the record is free. */
-	uint32_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
 	uint32_t head = vrc_ring_head(ring);
 
-	if (unlikely(head - tail >= ring->size))
+	if (unlikely(!vrc_ring_room(ring, head)))
 		return NULL;
 	return &ring->req[head & ring->mask];
 }

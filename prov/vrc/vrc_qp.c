@@ -178,6 +178,7 @@ int vrc_qp_create(struct vrc_ep *ep)
 	ret = qp_to_init(ep);
 	if (ret)
 		goto err_destroy;
+	vrc_small_setup(ep);
 	return 0;
 
 err_destroy:

@@ -2,7 +2,7 @@
 /*
  * Remote memory: fi_read(3) and fi_write(3) and their kin.
  */
-#include "vrc_post.h"
+#include "vrc_small.h"
 
 /* What differs from call to call. */
 struct rma {
@@ -223,15 +223,37 @@ static __hot_inline ssize_t write_inject(struct fid_ep *fid, const void *buf,
 	{                                                                      \
 		return rma_msg(ep, VRC_OP_READ, msg, flags, locked);           \
 	}                                                                      \
-	static ssize_t level##_write(struct fid_ep *ep, const void *buf,       \
-				     size_t len, void *desc,                   \
-				     fi_addr_t dest_addr, uint64_t addr,       \
-				     uint64_t key, void *context)              \
+	static __noinline ssize_t level##_write_any(                           \
+		struct fid_ep *ep, const void *buf, size_t len, void *desc,    \
+		fi_addr_t dest_addr, uint64_t addr, uint64_t key,              \
+		void *context)                                                 \
 	{                                                                      \
 		const struct iovec iov = { (void *)(uintptr_t)buf, len };      \
                                                                                \
 		return rma_iov(ep, VRC_OP_WRITE, &iov, &desc, 1, addr, key,    \
 			       context, locked);                               \
+	}                                                                      \
+	static ssize_t level##_write(struct fid_ep *ep, const void *buf,       \
+				     size_t len, void *desc,                   \
+				     fi_addr_t dest_addr, uint64_t addr,       \
+				     uint64_t key, void *context)              \
+	{                                                                      \
+		const struct vrc_small_op small = {                            \
+			.kind = VRC_SMALL_WRITE,                               \
+			.op = VRC_OP_WRITE,                                    \
+			.buf = buf,                                            \
+			.len = len,                                            \
+			.context = context,                                    \
+			.remote_addr = addr,                                   \
+			.rkey = key,                                           \
+			.flags = vrc_ep(ep)->small_flags,                      \
+		};                                                             \
+                                                                               \
+		if (unlikely(!vrc_small_start(vrc_ep(ep), &small, locked)))    \
+			return level##_write_any(ep, buf, len, desc,           \
+						 dest_addr, addr, key,         \
+						 context);                     \
+		return vrc_small_post(vrc_ep(ep), &small, locked);             \
 	}                                                                      \
 	static ssize_t level##_writev(struct fid_ep *ep,                       \
 				      const struct iovec *iov, void **desc,    \
@@ -248,11 +270,30 @@ static __hot_inline ssize_t write_inject(struct fid_ep *fid, const void *buf,
 	{                                                                      \
 		return rma_msg(ep, VRC_OP_WRITE, msg, flags, locked);          \
 	}                                                                      \
+	static __noinline ssize_t level##_inject_any(                          \
+		struct fid_ep *ep, const void *buf, size_t len,                \
+		fi_addr_t dest_addr, uint64_t addr, uint64_t key)              \
+	{                                                                      \
+		return write_inject(ep, buf, len, 0, 0, addr, key, locked);    \
+	}                                                                      \
 	static ssize_t level##_inject(struct fid_ep *ep, const void *buf,      \
 				      size_t len, fi_addr_t dest_addr,         \
 				      uint64_t addr, uint64_t key)             \
 	{                                                                      \
-		return write_inject(ep, buf, len, 0, 0, addr, key, locked);    \
+		const struct vrc_small_op small = {                            \
+			.kind = VRC_SMALL_WRITE,                               \
+			.op = VRC_OP_WRITE,                                    \
+			.buf = buf,                                            \
+			.len = len,                                            \
+			.remote_addr = addr,                                   \
+			.rkey = key,                                           \
+			.flags = vrc_ep(ep)->tx.req_flags,                     \
+		};                                                             \
+                                                                               \
+		if (unlikely(!vrc_small_start(vrc_ep(ep), &small, locked)))    \
+			return level##_inject_any(ep, buf, len, dest_addr,     \
+						  addr, key);                  \
+		return vrc_small_post(vrc_ep(ep), &small, locked);             \
 	}                                                                      \
 	static ssize_t level##_writedata(struct fid_ep *ep, const void *buf,   \
 					 size_t len, void *desc,               \

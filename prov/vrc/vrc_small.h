@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * The short way of what is small: one piece that the device inlines, sent or
+ * written by a call without flags, on an endpoint where nothing is in the way.
+ * The work request stands ready in the endpoint but for what differs from one
+ * call to the next. Whatever is not so takes the general way (vrc_post.h), which
+ * also knows why something cannot be posted.
+ */
+#ifndef VRC_SMALL_H
+#define VRC_SMALL_H
+
+#include "vrc_post.h"
+
+/* What differs. */
+struct vrc_small_op {
+	enum vrc_small_kind kind;
+	enum vrc_op op;
+	const void *buf;
+	size_t len;
+	void *context;
+	uint64_t remote_addr;
+	uint64_t rkey;
+	uint16_t flags; /* of the record */
+};
+
+/*
+ * Whether nothing is in the way of it; then the caller goes on to vrc_small_post,
+ * and otherwise takes the general way. It asks first, and not for a third answer
+ * of vrc_small_post's, so that nothing has to be kept for the general way.
+ */
+static __hot_inline bool vrc_small_start(struct vrc_ep *ep,
+					 const struct vrc_small_op *small,
+					 const bool locked)
+{
+	if (locked)
+		lock_take(&ep->tx_lock);
+	/* Pairs with the release in vrc_cm.c: a connected endpoint's queue
+	 * pair is seen whole; and with vrc_more.c, that posts what was held
+	 * before it opens the gate. */
+	if (likely(small->len - 1 < ep->small_len &&
+		   atomic_load_explicit(&ep->state, memory_order_acquire) ==
+			   VRC_EP_CONNECTED &&
+		   !atomic_load_explicit(&ep->gate, memory_order_acquire) &&
+		   (small->kind == VRC_SMALL_SEND ||
+		    small->rkey <= UINT32_MAX)))
+		return true;
+	if (locked)
+		lock_drop(&ep->tx_lock);
+	return false;
+}
+
+static __hot_inline ssize_t vrc_small_put(struct vrc_ep *ep,
+					  const struct vrc_small_op *small)
+{
+	struct vrc_ring *ring = &ep->tx;
+	struct ibv_send_wr *wr = &ep->small[small->kind].wr, *bad;
+	uint32_t head = vrc_ring_head(ring);
+	struct vrc_req *req;
+	int ret;
+
+	if (unlikely(!vrc_ring_room(ring, head)))
+		return vrc_ring_full(ep, ring);
+	req = &ring->req[head & ring->mask];
+	ep->small[small->kind].sge.addr = (uintptr_t)small->buf;
+	ep->small[small->kind].sge.length = (uint32_t)small->len;
+	wr->wr_id = (uintptr_t)req;
+	wr->send_flags = IBV_SEND_INLINE;
+	if (small->flags & VRC_REQ_VISIBLE || ring->signal_all ||
+	    vrc_ring_signal_due(ring)) {
+		wr->send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+		ring->last_signal = head + 1;
+	}
+	if (small->kind == VRC_SMALL_WRITE) {
+		wr->wr.rdma.remote_addr = small->remote_addr;
+		wr->wr.rdma.rkey = (uint32_t)small->rkey;
+	}
+	req->context = small->context;
+	req->len = (uint32_t)small->len;
+	req->next = head + 1;
+	req->op = (uint16_t)small->op;
+	req->flags = small->flags;
+	ret = ibv_post_send(ep->qp, wr, &bad);
+	if (unlikely(ret))
+		return vrc_small_failed(ep, ret);
+	vrc_ring_advance(ring, false);
+	return 0;
+}
+
+static __hot_inline ssize_t vrc_small_post(struct vrc_ep *ep,
+					   const struct vrc_small_op *small,
+					   const bool locked)
+{
+	ssize_t ret = vrc_small_put(ep, small);
+
+	if (locked)
+		lock_drop(&ep->tx_lock);
+	return ret;
+}
+
+#endif
