@@ -23,6 +23,7 @@
 #define __noinline __attribute__((noinline))
 #define __cold __attribute__((cold, noinline))
 #define __hot_inline inline __attribute__((always_inline))
+#define __maybe_unused __attribute__((unused))
 #define __printf_like(fmt, args) __attribute__((format(printf, fmt, args)))
 
 /* Reads memory that a device writes to: softverbs does so with a plain copy,
@@ -32,6 +33,16 @@
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
 enum { CACHELINE = 64 };
+
+/* Who spins lets the other thread of the core go first. */
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
 
 static inline size_t min_size(size_t a, size_t b)
 {

@@ -6,23 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-static inline void cpu_relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
 
 static __printf_like(1, 0) void say(const char *fmt, va_list args)
 {
@@ -105,40 +94,6 @@ void sv_random(void *buf, size_t len)
 	for (; len; len--, p++)
 		*p = ((atomic_fetch_add(&weak, 1) + sv_now_ns()) *
 		      0x9e3779b97f4a7c15ull) >> 56;
-}
-
-enum {
-	SV_LOCK_SPINS = 100,
-	SV_LOCK_NAP_NS = 1000000,
-};
-
-/*
- * The slow half of sv_lock_take(). The word goes to WAITED before we sleep, and
- * whoever then takes the lock from WAITED leaves it there: it cannot know
- * whether others sleep too, and a wake too many does no harm. Nor does one that
- * fails to come: see sv_lock_drop().
- */
-__cold void sv_lock_wait(struct sv_lock *lock)
-{
-	const struct timespec nap = { .tv_nsec = SV_LOCK_NAP_NS };
-	int i;
-
-	for (i = 0; i < SV_LOCK_SPINS; i++) {
-		if (atomic_load_explicit(&lock->word, memory_order_relaxed) ==
-			    SV_LOCK_FREE &&
-		    sv_lock_try(lock))
-			return;
-		cpu_relax();
-	}
-	while (atomic_exchange_explicit(&lock->word, SV_LOCK_WAITED,
-					memory_order_acquire) != SV_LOCK_FREE)
-		syscall(SYS_futex, &lock->word, FUTEX_WAIT_PRIVATE,
-			SV_LOCK_WAITED, &nap, NULL, 0);
-}
-
-__cold void sv_lock_wake(struct sv_lock *lock)
-{
-	syscall(SYS_futex, &lock->word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 uint64_t sv_clock_ns(clockid_t clock)

@@ -183,7 +183,7 @@ struct vrc_cq {
 	bool nobody_reads; /* of an endpoint that has counters only */
 	/* Guards all that follows but ref; taken only if thread_safe, or by
 	 * those that are not the application's reader. */
-	struct lock lock;
+	struct word_lock lock;
 
 	/* Taken from the device, not yet given to the application: from wc_next
 	 * up to wc_end. */

@@ -327,7 +327,7 @@ static __attribute__((noinline)) ssize_t post_many(struct vrc_ep *ep,
 	if (atomic_load(&ep->state) != VRC_EP_CONNECTED)
 		return vrc_tx_not_ready(ep);
 	if (locked)
-		lock_take(&ep->tx_lock);
+		word_lock_take(&ep->tx_lock);
 	ret = many_check(ep, family, a, cnt);
 	for (; !ret && i < cnt; i++) {
 		if (family == BASE)
@@ -340,7 +340,7 @@ static __attribute__((noinline)) ssize_t post_many(struct vrc_ep *ep,
 	if (ret && i > 1)
 		ret = half_done(ep, ret);
 	if (locked)
-		lock_drop(&ep->tx_lock);
+		word_lock_drop(&ep->tx_lock);
 	return ret;
 }
 

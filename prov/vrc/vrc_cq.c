@@ -77,7 +77,6 @@ static int cq_close(struct fid *fid)
 	wait_close(cq);
 	while ((node = list_pop(&cq->soft)))
 		free(list_entry(node, struct vrc_soft, node));
-	lock_fini(&cq->lock);
 	atomic_fetch_sub(&domain->ref, 1);
 	free(cq);
 	return 0;
@@ -158,7 +157,7 @@ static int prepare_wait(struct vrc_cq *cq, bool *signalled)
 	int ret = -FI_EAGAIN;
 
 	if (cq->thread_safe)
-		lock_take(&cq->lock);
+		word_lock_take(&cq->lock);
 	*signalled = signal_taken(cq);
 	if (*signalled || vrc_cq_has_entry(cq))
 		goto out;
@@ -171,7 +170,7 @@ static int prepare_wait(struct vrc_cq *cq, bool *signalled)
 	ret = vrc_cq_has_entry(cq) ? -FI_EAGAIN : 0;
 out:
 	if (cq->thread_safe)
-		lock_drop(&cq->lock);
+		word_lock_drop(&cq->lock);
 	return ret;
 }
 
@@ -182,12 +181,12 @@ int vrc_cq_arm(struct vrc_cq *cq)
 	if (!cq->channel)
 		return 0;
 	if (cq->thread_safe)
-		lock_take(&cq->lock);
+		word_lock_take(&cq->lock);
 	channel_drain(cq);
 	if (ibv_req_notify_cq(cq->cq, 0))
 		ret = -FI_EIO;
 	if (cq->thread_safe)
-		lock_drop(&cq->lock);
+		word_lock_drop(&cq->lock);
 	return ret;
 }
 
@@ -280,7 +279,7 @@ ssize_t vrc_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *entry,
 	ssize_t ret = -FI_EAGAIN;
 
 	if (cq->thread_safe)
-		lock_take(&cq->lock);
+		word_lock_take(&cq->lock);
 	if (!vrc_cq_has_entry(cq) || !cq->head.err)
 		goto out;
 	entry->op_context = cq->head.context;
@@ -308,7 +307,7 @@ ssize_t vrc_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *entry,
 	ret = 1;
 out:
 	if (cq->thread_safe)
-		lock_drop(&cq->lock);
+		word_lock_drop(&cq->lock);
 	return ret;
 }
 
@@ -318,7 +317,7 @@ int vrc_cq_reserve(struct vrc_cq *cq, int cnt)
 	int want;
 	int ret = 0;
 
-	lock_take(&cq->lock);
+	word_lock_take(&cq->lock);
 	want = cq->reserved + cnt;
 	if (want > cq->cq->cqe && want > max)
 		ret = ENOSPC;
@@ -328,7 +327,7 @@ int vrc_cq_reserve(struct vrc_cq *cq, int cnt)
 			cq->cq, want > max / 2 ? max : want * 2);
 	if (!ret)
 		cq->reserved = want;
-	lock_drop(&cq->lock);
+	word_lock_drop(&cq->lock);
 	if (!ret)
 		return 0;
 	vrc_warn(CQ, "cq %p on %s: its endpoints may need %d entries, it has "
@@ -340,9 +339,9 @@ int vrc_cq_reserve(struct vrc_cq *cq, int cnt)
 
 void vrc_cq_unreserve(struct vrc_cq *cq, int cnt)
 {
-	lock_take(&cq->lock);
+	word_lock_take(&cq->lock);
 	cq->reserved -= cnt;
-	lock_drop(&cq->lock);
+	word_lock_drop(&cq->lock);
 }
 
 static const struct fi_ops cq_fi_ops = {
@@ -441,7 +440,7 @@ int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
 			 domain->dev->name, attr->size, fi_strerror(-ret));
 		goto err_wait_close;
 	}
-	lock_init(&cq->lock);
+	word_lock_init(&cq->lock);
 	cq->fid.fid.fclass = FI_CLASS_CQ;
 	cq->fid.fid.context = context;
 	cq->fid.fid.ops = VRC_OPS(&cq_fi_ops);
@@ -457,7 +456,6 @@ int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
 	return 0;
 
 err_destroy_cq:
-	lock_fini(&cq->lock);
 	domain->ops->destroy_cq(cq->cq);
 err_wait_close:
 	wait_close(cq);

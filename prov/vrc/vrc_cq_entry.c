@@ -175,10 +175,10 @@ static __hot_inline ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count,
 	ssize_t ret;
 
 	if (locked)
-		lock_take(&cq->lock);
+		word_lock_take(&cq->lock);
 	ret = entries_read(cq, buf, count, format);
 	if (locked)
-		lock_drop(&cq->lock);
+		word_lock_drop(&cq->lock);
 	return ret;
 }
 

@@ -352,7 +352,7 @@ void vrc_cq_count(struct vrc_cq *cq)
 	bool news = false;
 
 	if (cq->thread_safe)
-		lock_take(&cq->lock);
+		word_lock_take(&cq->lock);
 	soft_silence(cq);
 	/* Without a copy, as long as nothing is in front of it. */
 	while (list_empty(&cq->soft)) {
@@ -372,7 +372,7 @@ void vrc_cq_count(struct vrc_cq *cq)
 	if (news && !list_empty(&cq->soft))
 		vrc_cq_wake(cq);
 	if (cq->thread_safe)
-		lock_drop(&cq->lock);
+		word_lock_drop(&cq->lock);
 }
 
 bool vrc_cq_flushed(struct vrc_cq *cq)

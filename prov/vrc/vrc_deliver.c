@@ -136,9 +136,9 @@ ssize_t vrc_deliver_post(struct vrc_ep *ep, const struct vrc_tx *tx,
 	if (!(ep->cm.peer.features & VRC_FEATURE_WORD))
 		return -FI_EOPNOTSUPP;
 	if (locked)
-		lock_take(&ep->tx_lock);
+		word_lock_take(&ep->tx_lock);
 	ret = post_both(ep, tx);
 	if (locked)
-		lock_drop(&ep->tx_lock);
+		word_lock_drop(&ep->tx_lock);
 	return ret;
 }

@@ -104,27 +104,27 @@ static int take_all(struct vrc_cq *cq, const struct vrc_ep *ep)
 {
 	int ret;
 
-	lock_take(&cq->lock);
+	word_lock_take(&cq->lock);
 	soft_resolve(cq, ep);
 	ret = take_polled(cq, ep);
-	lock_drop(&cq->lock);
+	word_lock_drop(&cq->lock);
 	return ret < 0 ? ret : 0;
 }
 
 /* Short of memory it takes less, and is called again. */
 void vrc_cq_reap(struct vrc_cq *cq)
 {
-	lock_take(&cq->lock);
+	word_lock_take(&cq->lock);
 	(void)take_polled(cq, NULL);
-	lock_drop(&cq->lock);
+	word_lock_drop(&cq->lock);
 }
 
 void vrc_cq_try_reap(struct vrc_cq *cq)
 {
-	if (!lock_try(&cq->lock))
+	if (!word_lock_try(&cq->lock))
 		return;
 	(void)take_polled(cq, NULL);
-	lock_drop(&cq->lock);
+	word_lock_drop(&cq->lock);
 }
 
 /* Whether i is a record that is in flight. tail may be past head for a moment:
@@ -220,7 +220,7 @@ static int side_finish(struct vrc_ep *ep, struct vrc_cq *cq,
 	ret = take_all(cq, ep);
 	if (ret)
 		return ret;
-	lock_take(&cq->lock);
+	word_lock_take(&cq->lock);
 	ret = ring_cancel(cq, ep, ring);
 	if (!ret) {
 		list_del(node);
@@ -230,7 +230,7 @@ static int side_finish(struct vrc_ep *ep, struct vrc_cq *cq,
 		if (!list_empty(&cq->soft))
 			vrc_cq_wake(cq);
 	}
-	lock_drop(&cq->lock);
+	word_lock_drop(&cq->lock);
 	return ret;
 }
 

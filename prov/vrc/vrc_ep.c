@@ -68,8 +68,6 @@ static int ep_close(struct fid *fid)
 	vrc_srx_unbind(ep);
 	vrc_stx_unbind(ep);
 	refs_drop(ep);
-	lock_fini(&ep->tx_lock);
-	lock_fini(&ep->rx_lock);
 	fi_freeinfo(ep->info);
 	free(ep);
 	return 0;
@@ -167,9 +165,9 @@ static int ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 
 static void cq_attach(struct vrc_cq *cq, struct list *eps, struct list *node)
 {
-	lock_take(&cq->lock);
+	word_lock_take(&cq->lock);
 	list_add_tail(eps, node);
-	lock_drop(&cq->lock);
+	word_lock_drop(&cq->lock);
 }
 
 /* Completions have to go somewhere, even if they are only counted. */
@@ -386,8 +384,8 @@ int vrc_ep_open(struct fid_domain *domain_fid, struct fi_info *info,
 	ret = vrc_cm_init(ep, info);
 	if (ret)
 		goto err_free_info;
-	lock_init(&ep->tx_lock);
-	lock_init(&ep->rx_lock);
+	word_lock_init(&ep->tx_lock);
+	word_lock_init(&ep->rx_lock);
 	atomic_fetch_add(&domain->ref, 1);
 	ep->fid.fid.fclass = FI_CLASS_EP;
 	ep->fid.fid.context = context;

@@ -17,6 +17,7 @@
 #include "compiler.h"
 #include "list.h"
 #include "lock.h"
+#include "word_lock.h"
 #include "vrc_verbs.h"
 
 /* A sockaddr of any family that rdma_cm takes. */
@@ -224,8 +225,8 @@ struct vrc_ep {
 				  * before this one, is behind all reads
 				  * there; guarded by tx_lock */
 
-	struct lock tx_lock;
-	struct lock rx_lock;
+	struct word_lock tx_lock;
+	struct word_lock rx_lock;
 
 	/* The short way, vrc_small.h: up to so many bytes, 0 for none; and work
 	 * requests that lack what differs from call to call. Guarded by tx_lock. */

@@ -32,10 +32,10 @@ static bool cq_has_news(struct vrc_cq *cq)
 	bool has;
 
 	if (cq->thread_safe)
-		lock_take(&cq->lock);
+		word_lock_take(&cq->lock);
 	has = vrc_cq_has_entry(cq);
 	if (cq->thread_safe)
-		lock_drop(&cq->lock);
+		word_lock_drop(&cq->lock);
 	return has;
 }
 

@@ -145,7 +145,7 @@ ssize_t vrc_gate_recv(struct vrc_ep *ep, struct ibv_recv_wr *wr, bool more,
 	else
 		vrc_ring_advance(&ep->rx, true);
 	if (locked)
-		lock_drop(&ep->rx_lock);
+		word_lock_drop(&ep->rx_lock);
 	vrc_credit_posted(ep, cnt);
 	return ret;
 }

@@ -312,7 +312,7 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 		     VRC_EP_CONNECTED))
 		return vrc_tx_not_ready(ep);
 	if (locked)
-		lock_take(&ep->tx_lock);
+		word_lock_take(&ep->tx_lock);
 	req = vrc_ring_next(&ep->tx);
 	if (unlikely(!req)) {
 		ret = vrc_ring_full(ep, &ep->tx);
@@ -348,7 +348,7 @@ static __hot_inline ssize_t vrc_tx_post(struct vrc_ep *ep,
 		vrc_atomic_posted(ep);
 out:
 	if (locked)
-		lock_drop(&ep->tx_lock);
+		word_lock_drop(&ep->tx_lock);
 	return ret;
 }
 
@@ -373,7 +373,7 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 	if (unlikely(state == VRC_EP_IDLE || state == VRC_EP_SHUTDOWN))
 		return vrc_rx_not_ready(ep);
 	if (locked)
-		lock_take(&ep->rx_lock);
+		word_lock_take(&ep->rx_lock);
 	req = vrc_ring_next(&ep->rx);
 	if (unlikely(!req)) {
 		ret = vrc_ring_full(ep, &ep->rx);
@@ -406,7 +406,7 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 		vrc_ring_advance(&ep->rx, true);
 out:
 	if (locked)
-		lock_drop(&ep->rx_lock);
+		word_lock_drop(&ep->rx_lock);
 	return ret;
 }
 

@@ -50,7 +50,7 @@ static __attribute__((noinline)) ssize_t read_pieces(struct vrc_ep *ep,
 	ssize_t ret;
 
 	if (locked)
-		lock_take(&ep->tx_lock);
+		word_lock_take(&ep->tx_lock);
 	ret = read_check(ep, tx);
 	piece.iov_cnt = 1;
 	for (i = 0; !ret && i < tx->iov_cnt; i++) {
@@ -63,7 +63,7 @@ static __attribute__((noinline)) ssize_t read_pieces(struct vrc_ep *ep,
 		piece.remote_addr += tx->iov[i].iov_len;
 	}
 	if (locked)
-		lock_drop(&ep->tx_lock);
+		word_lock_drop(&ep->tx_lock);
 	return ret;
 }
 

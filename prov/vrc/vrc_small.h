@@ -32,8 +32,9 @@ static __hot_inline bool vrc_small_start(struct vrc_ep *ep,
 					 const struct vrc_small_op *small,
 					 const bool locked)
 {
-	if (locked)
-		lock_take(&ep->tx_lock);
+	/* The general way can wait for it. */
+	if (locked && unlikely(!word_lock_try(&ep->tx_lock)))
+		return false;
 	/* Pairs with the release in vrc_cm.c: a connected endpoint's queue
 	 * pair is seen whole; and with vrc_more.c, that posts what was held
 	 * before it opens the gate. */
@@ -45,7 +46,7 @@ static __hot_inline bool vrc_small_start(struct vrc_ep *ep,
 		    small->rkey <= UINT32_MAX)))
 		return true;
 	if (locked)
-		lock_drop(&ep->tx_lock);
+		word_lock_drop(&ep->tx_lock);
 	return false;
 }
 
@@ -93,7 +94,7 @@ static __hot_inline ssize_t vrc_small_post(struct vrc_ep *ep,
 	ssize_t ret = vrc_small_put(ep, small);
 
 	if (locked)
-		lock_drop(&ep->tx_lock);
+		word_lock_drop(&ep->tx_lock);
 	return ret;
 }
 

@@ -96,7 +96,7 @@ static ssize_t post(struct vrc_srx *srx, const struct iovec *iov, void **desc,
 	if (unlikely(len > srx->max_msg_size))
 		return -FI_EMSGSIZE;
 	if (srx->locked)
-		lock_take(&srx->lock);
+		word_lock_take(&srx->lock);
 	req = next_free(srx);
 	if (unlikely(!req)) {
 		ret = -FI_EAGAIN;
@@ -123,7 +123,7 @@ static ssize_t post(struct vrc_srx *srx, const struct iovec *iov, void **desc,
 	}
 out:
 	if (srx->locked)
-		lock_drop(&srx->lock);
+		word_lock_drop(&srx->lock);
 	return ret;
 }
 
@@ -308,7 +308,6 @@ static int srx_close(struct fid *fid)
 		vrc_local_drop(domain, &srx->mrs[(size_t)i * VRC_IOV_LIMIT]);
 	free(srx->mrs);
 	free(srx->req);
-	lock_fini(&srx->lock);
 	lock_fini(&srx->bind_lock);
 	lock_fini(&srx->eps_lock);
 	atomic_fetch_sub(&domain->ref, 1);
@@ -327,9 +326,9 @@ ssize_t vrc_srx_size_left(struct fid_ep *fid)
 	struct vrc_srx *srx = vrc_srx(fid);
 	ssize_t left;
 
-	lock_take(&srx->lock);
+	word_lock_take(&srx->lock);
 	left = (ssize_t)idle_cnt(srx);
-	lock_drop(&srx->lock);
+	word_lock_drop(&srx->lock);
 	return left;
 }
 
@@ -492,7 +491,7 @@ int vrc_srx_open(struct fid_domain *domain_fid, struct fi_rx_attr *attr,
 		ret = srq_make(srx);
 	if (ret)
 		goto err_free_records;
-	lock_init(&srx->lock);
+	word_lock_init(&srx->lock);
 	lock_init(&srx->bind_lock);
 	lock_init(&srx->eps_lock);
 	atomic_fetch_add(&domain->ref, 1);

@@ -21,7 +21,7 @@ struct vrc_srx {
 	size_t iov_limit;
 	size_t max_msg_size;
 	uint64_t op_flags;
-	struct lock lock;	/* guards free, and taking from freed */
+	struct word_lock lock;	/* guards free, and taking from freed */
 	struct vrc_req *free;	/* linked by context */
 
 	struct vrc_req *req;

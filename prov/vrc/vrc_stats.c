@@ -79,10 +79,10 @@ static void put_ep(struct out *out, struct vrc_ep *ep)
 
 static void put_cq(struct out *out, struct vrc_cq *cq)
 {
-	lock_take(&cq->lock);
+	word_lock_take(&cq->lock);
 	put(out, "entries", (uint64_t)cq->cq->cqe);
 	put(out, "entries_reserved", (uint64_t)cq->reserved);
-	lock_drop(&cq->lock);
+	word_lock_drop(&cq->lock);
 }
 
 static void put_domain(struct out *out, struct vrc_domain *domain)
