@@ -236,6 +236,13 @@ struct vrc_ep {
 		struct ibv_send_wr wr;
 		struct ibv_sge sge;
 	} small[VRC_SMALL_CNT];
+	/* The same of receives; guarded by rx_lock. */
+	size_t ready_len;
+	uint16_t ready_flags;
+	struct {
+		struct ibv_recv_wr wr;
+		struct ibv_sge sge;
+	} ready;
 
 	/* Cold. */
 	struct vrc_domain *domain;

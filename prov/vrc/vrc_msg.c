@@ -120,13 +120,23 @@ static __hot_inline ssize_t recv_msg(struct fid_ep *fid,
 
 /* One instance of every call per locking level, and its table. */
 #define VRC_MSG_OPS(level, locked)                                            \
-	static ssize_t level##_recv(struct fid_ep *ep, void *buf, size_t len, \
-				    void *desc, fi_addr_t src_addr,           \
-				    void *context)                            \
+	static __noinline ssize_t level##_recv_any(                           \
+		struct fid_ep *ep, void *buf, size_t len, void *desc,         \
+		fi_addr_t src_addr, void *context)                            \
 	{                                                                     \
 		const struct iovec iov = { buf, len };                        \
                                                                               \
 		return recv_iov(ep, &iov, &desc, 1, context, locked);         \
+	}                                                                     \
+	static ssize_t level##_recv(struct fid_ep *ep, void *buf, size_t len, \
+				    void *desc, fi_addr_t src_addr,           \
+				    void *context)                            \
+	{                                                                     \
+		if (unlikely(!vrc_recv_start(vrc_ep(ep), len, desc, locked))) \
+			return level##_recv_any(ep, buf, len, desc, src_addr, \
+						context);                     \
+		return vrc_recv_post(vrc_ep(ep), buf, len, desc, context,     \
+				     locked);                                 \
 	}                                                                     \
 	static ssize_t level##_recvv(struct fid_ep *ep,                       \
 				     const struct iovec *iov, void **desc,    \

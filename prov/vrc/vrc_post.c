@@ -71,6 +71,13 @@ void vrc_small_setup(struct vrc_ep *ep)
 	}
 	ep->small_flags = (ep->tx_visible ? VRC_REQ_VISIBLE : 0) |
 			  ep->tx.req_flags;
+	ep->ready.wr = (struct ibv_recv_wr){
+		.sg_list = &ep->ready.sge,
+		.num_sge = 1,
+	};
+	ep->ready_flags = (ep->rx_visible ? VRC_REQ_VISIBLE : 0) |
+			  ep->rx.req_flags;
+	ep->ready_len = ep->local_reg ? 0 : ep->max_msg_size;
 	ep->small_len = ep->tx_op_flags & FI_DELIVERY_COMPLETE ?
 				0 :
 				ep->inline_size;
@@ -85,6 +92,15 @@ int vrc_small_failed(struct vrc_ep *ep, int err)
 	if (ring->last_signal == head + 1)
 		ring->last_signal = head - ring->size / 4;
 	return vrc_post_failed(ep, ring, &ring->req[head & ring->mask], err);
+}
+
+int vrc_recv_failed(struct vrc_ep *ep, int err)
+{
+	struct vrc_ring *ring = &ep->rx;
+
+	return vrc_post_failed(ep, ring,
+			       &ring->req[vrc_ring_head(ring) & ring->mask],
+			       err);
 }
 
 static int gate_pass(struct vrc_ep *ep, unsigned int gate,

@@ -78,6 +78,7 @@ void vrc_atomic_posted(struct vrc_ep *ep);
 void vrc_small_setup(struct vrc_ep *ep);
 /* What was not posted that way is taken back; as vrc_post_failed. */
 int vrc_small_failed(struct vrc_ep *ep, int err);
+int vrc_recv_failed(struct vrc_ep *ep, int err);
 /* What a refused post of req means: -FI_EAGAIN only if a completion will clear
  * it. */
 int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
@@ -403,7 +404,7 @@ static __hot_inline ssize_t vrc_rx_post(struct vrc_ep *ep,
 	if (unlikely(ret))
 		ret = vrc_post_failed(ep, &ep->rx, req, ret);
 	else
-		vrc_ring_advance(&ep->rx, true);
+		vrc_ring_advance(&ep->rx, false);
 out:
 	if (locked)
 		word_lock_drop(&ep->rx_lock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The short way of what is small: one piece that the device inlines, sent or
- * written by a call without flags, on an endpoint where nothing is in the way.
+ * written by a call without flags, on an endpoint where nothing is in the way. And
+ * of receives, which may be long: one piece that has its descriptor.
  * The work request stands ready in the endpoint but for what differs from one
  * call to the next. Whatever is not so takes the general way (vrc_post.h), which
  * also knows why something cannot be posted.
@@ -95,6 +96,62 @@ static __hot_inline ssize_t vrc_small_post(struct vrc_ep *ep,
 
 	if (locked)
 		word_lock_drop(&ep->tx_lock);
+	return ret;
+}
+
+/* The same of a receive. */
+static __hot_inline bool vrc_recv_start(struct vrc_ep *ep, size_t len,
+					const void *desc, const bool locked)
+{
+	if (locked && unlikely(!word_lock_try(&ep->rx_lock)))
+		return false;
+	if (likely(len - 1 < ep->ready_len &&
+		   vrc_desc_ok(ep->desc_tag, desc) &&
+		   atomic_load_explicit(&ep->state, memory_order_acquire) ==
+			   VRC_EP_CONNECTED &&
+		   !atomic_load_explicit(&ep->rx_gate, memory_order_acquire)))
+		return true;
+	if (locked)
+		word_lock_drop(&ep->rx_lock);
+	return false;
+}
+
+static __hot_inline ssize_t vrc_recv_put(struct vrc_ep *ep, void *buf,
+					 size_t len, void *desc, void *context)
+{
+	struct vrc_ring *ring = &ep->rx;
+	struct ibv_recv_wr *wr = &ep->ready.wr, *bad;
+	uint32_t head = vrc_ring_head(ring);
+	struct vrc_req *req;
+	int ret;
+
+	if (unlikely(!vrc_ring_room(ring, head)))
+		return vrc_ring_full(ep, ring);
+	req = &ring->req[head & ring->mask];
+	ep->ready.sge.addr = (uintptr_t)buf;
+	ep->ready.sge.length = (uint32_t)len;
+	ep->ready.sge.lkey = vrc_desc_lkey(desc);
+	wr->wr_id = (uintptr_t)req;
+	req->context = context;
+	req->len = (uint32_t)len;
+	req->next = head + 1;
+	req->op = VRC_OP_RECV;
+	req->flags = ep->ready_flags;
+	ret = ibv_post_recv(ep->qp, wr, &bad);
+	if (unlikely(ret))
+		return vrc_recv_failed(ep, ret);
+	vrc_ring_advance(ring, false);
+	return 0;
+}
+
+static __hot_inline ssize_t vrc_recv_post(struct vrc_ep *ep, void *buf,
+					  size_t len, void *desc, void *context,
+					  const bool locked)
+{
+	ssize_t ret = vrc_recv_put(ep, buf, len, desc, context);
+
+	if (locked)
+		word_lock_drop(&ep->rx_lock);
 	return ret;
 }
 
