@@ -188,7 +188,12 @@ enum vrc_cntr_kind {
 };
 
 /* Work requests that stand ready. */
-enum vrc_small_kind { VRC_SMALL_SEND, VRC_SMALL_WRITE, VRC_SMALL_CNT };
+enum vrc_small_kind {
+	VRC_SMALL_SEND,
+	VRC_SMALL_WRITE,
+	VRC_SMALL_READ, /* of any length */
+	VRC_SMALL_CNT,
+};
 
 struct vrc_ep {
 	struct fid_ep fid;
@@ -236,8 +241,8 @@ struct vrc_ep {
 		struct ibv_send_wr wr;
 		struct ibv_sge sge;
 	} small[VRC_SMALL_CNT];
+	size_t ready_len; /* of reads and receives: the same */
 	/* The same of receives; guarded by rx_lock. */
-	size_t ready_len;
 	uint16_t ready_flags;
 	struct {
 		struct ibv_recv_wr wr;

@@ -60,6 +60,7 @@ void vrc_small_setup(struct vrc_ep *ep)
 	static const enum ibv_wr_opcode opcodes[VRC_SMALL_CNT] = {
 		[VRC_SMALL_SEND] = IBV_WR_SEND,
 		[VRC_SMALL_WRITE] = IBV_WR_RDMA_WRITE,
+		[VRC_SMALL_READ] = IBV_WR_RDMA_READ,
 	};
 
 	for (size_t i = 0; i < VRC_SMALL_CNT; i++) {

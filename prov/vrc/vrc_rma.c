@@ -198,15 +198,37 @@ static __hot_inline ssize_t write_inject(struct fid_ep *fid, const void *buf,
 
 /* One instance of every call per locking level, and its table. */
 #define VRC_RMA_OPS(level, locked)                                             \
-	static ssize_t level##_read(struct fid_ep *ep, void *buf, size_t len,  \
-				    void *desc, fi_addr_t src_addr,            \
-				    uint64_t addr, uint64_t key,               \
-				    void *context)                             \
+	static __noinline ssize_t level##_read_any(                            \
+		struct fid_ep *ep, void *buf, size_t len, void *desc,          \
+		fi_addr_t src_addr, uint64_t addr, uint64_t key,               \
+		void *context)                                                 \
 	{                                                                      \
 		const struct iovec iov = { buf, len };                         \
                                                                                \
 		return rma_iov(ep, VRC_OP_READ, &iov, &desc, 1, addr, key,     \
 			       context, locked);                               \
+	}                                                                      \
+	static ssize_t level##_read(struct fid_ep *ep, void *buf, size_t len,  \
+				    void *desc, fi_addr_t src_addr,            \
+				    uint64_t addr, uint64_t key,               \
+				    void *context)                             \
+	{                                                                      \
+		const struct vrc_small_op small = {                            \
+			.kind = VRC_SMALL_READ,                                \
+			.op = VRC_OP_READ,                                     \
+			.buf = buf,                                            \
+			.len = len,                                            \
+			.context = context,                                    \
+			.remote_addr = addr,                                   \
+			.rkey = key,                                           \
+			.desc = desc,                                          \
+			.flags = vrc_ep(ep)->small_flags,                      \
+		};                                                             \
+                                                                               \
+		if (unlikely(!vrc_small_start(vrc_ep(ep), &small, locked)))    \
+			return level##_read_any(ep, buf, len, desc, src_addr,  \
+						addr, key, context);           \
+		return vrc_small_post(vrc_ep(ep), &small, locked);             \
 	}                                                                      \
 	static ssize_t level##_readv(struct fid_ep *ep,                        \
 				     const struct iovec *iov, void **desc,     \

@@ -2,7 +2,7 @@
 /*
  * The short way of what is small: one piece that the device inlines, sent or
  * written by a call without flags, on an endpoint where nothing is in the way. And
- * of receives, which may be long: one piece that has its descriptor.
+ * of reads and receives, which may be long: one piece that has its descriptor.
  * The work request stands ready in the endpoint but for what differs from one
  * call to the next. Whatever is not so takes the general way (vrc_post.h), which
  * also knows why something cannot be posted.
@@ -21,8 +21,18 @@ struct vrc_small_op {
 	void *context;
 	uint64_t remote_addr;
 	uint64_t rkey;
+	void *desc; /* of a read */
 	uint16_t flags; /* of the record */
 };
+
+static __hot_inline bool vrc_small_fits(const struct vrc_ep *ep,
+					const struct vrc_small_op *small)
+{
+	if (small->kind == VRC_SMALL_READ)
+		return small->len - 1 < ep->ready_len &&
+		       vrc_desc_ok(ep->desc_tag, small->desc);
+	return small->len - 1 < ep->small_len;
+}
 
 /*
  * Whether nothing is in the way of it; then the caller goes on to vrc_small_post,
@@ -39,7 +49,7 @@ static __hot_inline bool vrc_small_start(struct vrc_ep *ep,
 	/* Pairs with the release in vrc_cm.c: a connected endpoint's queue
 	 * pair is seen whole; and with vrc_more.c, that posts what was held
 	 * before it opens the gate. */
-	if (likely(small->len - 1 < ep->small_len &&
+	if (likely(vrc_small_fits(ep, small) &&
 		   atomic_load_explicit(&ep->state, memory_order_acquire) ==
 			   VRC_EP_CONNECTED &&
 		   !atomic_load_explicit(&ep->gate, memory_order_acquire) &&
@@ -56,6 +66,7 @@ static __hot_inline ssize_t vrc_small_put(struct vrc_ep *ep,
 {
 	struct vrc_ring *ring = &ep->tx;
 	struct ibv_send_wr *wr = &ep->small[small->kind].wr, *bad;
+	const bool fetches = small->kind == VRC_SMALL_READ;
 	uint32_t head = vrc_ring_head(ring);
 	struct vrc_req *req;
 	int ret;
@@ -66,13 +77,16 @@ static __hot_inline ssize_t vrc_small_put(struct vrc_ep *ep,
 	ep->small[small->kind].sge.addr = (uintptr_t)small->buf;
 	ep->small[small->kind].sge.length = (uint32_t)small->len;
 	wr->wr_id = (uintptr_t)req;
-	wr->send_flags = IBV_SEND_INLINE;
+	wr->send_flags = fetches ? 0 : IBV_SEND_INLINE;
 	if (small->flags & VRC_REQ_VISIBLE || ring->signal_all ||
 	    vrc_ring_signal_due(ring)) {
-		wr->send_flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED;
+		wr->send_flags = IBV_SEND_SIGNALED |
+				 (fetches ? 0 : IBV_SEND_INLINE);
 		ring->last_signal = head + 1;
 	}
-	if (small->kind == VRC_SMALL_WRITE) {
+	if (fetches)
+		ep->small[small->kind].sge.lkey = vrc_desc_lkey(small->desc);
+	if (small->kind != VRC_SMALL_SEND) {
 		wr->wr.rdma.remote_addr = small->remote_addr;
 		wr->wr.rdma.rkey = (uint32_t)small->rkey;
 	}

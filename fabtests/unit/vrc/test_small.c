@@ -34,7 +34,8 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 	last = *wr;
 	last_sge = wr->num_sge ? wr->sg_list[0] : (struct ibv_sge){ 0 };
 	stood_ready = wr == &ep->small[VRC_SMALL_SEND].wr ||
-		      wr == &ep->small[VRC_SMALL_WRITE].wr;
+		      wr == &ep->small[VRC_SMALL_WRITE].wr ||
+		      wr == &ep->small[VRC_SMALL_READ].wr;
 	posted++;
 	return 0;
 }
@@ -218,6 +219,25 @@ Test(small, writes)
 	cr_assert_eq(fi_write(&ep->fid, buf, 8, desc, 0, 0, 1ull << 32, NULL),
 		     -FI_EKEYREJECTED);
 	cr_assert_eq(posted, 2);
+}
+
+Test(small, reads)
+{
+	cr_assert_eq(fi_read(&ep->fid, buf, 500, desc, 0, 0x3000, 9, &posted), 0);
+	cr_assert(stood_ready);
+	cr_assert_eq(last.opcode, IBV_WR_RDMA_READ);
+	cr_assert_eq(last.send_flags, IBV_SEND_SIGNALED);
+	cr_assert_eq(last.wr.rdma.remote_addr, 0x3000);
+	cr_assert_eq(last.wr.rdma.rkey, 9);
+	cr_assert_eq(last_sge.addr, (uintptr_t)buf);
+	cr_assert_eq(last_sge.length, 500);
+	cr_assert_eq(last_sge.lkey, 66);
+	ledger(VRC_OP_READ, 500, &posted, VRC_REQ_VISIBLE);
+	cr_assert_eq(fi_read(&ep->fid, buf, 8, vrc_desc(DESC_TAG + 1, 66), 0,
+			     0x3000, 9, NULL), -FI_EINVAL);
+	cr_assert_eq(fi_read(&ep->fid, buf, (1 << 20) + 1, desc, 0, 0x3000, 9,
+			     NULL), -FI_EMSGSIZE);
+	cr_assert_eq(posted, 1);
 }
 
 /* One in a quarter of the ring, whether or not the device takes it at first. */
