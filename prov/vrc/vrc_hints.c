@@ -433,14 +433,6 @@ bool vrc_hints_check_limits(struct vrc_query *query,
 	    !check_flags(query, "domain_attr->caps", hints->domain_attr->caps,
 			 limits->domain_attr->caps, FI_TYPE_CAPS))
 		return false;
-	if (hints->domain_attr && hints->domain_attr->cq_data_size &&
-	    !vrc_hints_rx_cq_data(hints)) {
-		vrc_whynot_add(&query->why, "domain_attr->cq_data_size",
-			       "is %zu, which needs mode FI_RX_CQ_DATA: "
-			       "remote CQ data uses up a posted receive",
-			       hints->domain_attr->cq_data_size);
-		return false;
-	}
 	if (hints->tx_attr &&
 	    !check_flags(query, "tx_attr->op_flags", hints->tx_attr->op_flags,
 			 limits->tx_attr->op_flags, FI_TYPE_OP_FLAGS))

@@ -285,6 +285,8 @@ void vrc_info_tailor(struct fi_info *info, const struct fi_info *hints,
 		if (hints->fabric_attr)
 			info->fabric_attr->fabric = hints->fabric_attr->fabric;
 	}
+	/* Though it was asked for: fabtests looks for an address without the mode
+	 * that it offers afterwards, and libfabric's verbs answers so. */
 	if (!vrc_hints_rx_cq_data(hints))
 		info->domain_attr->cq_data_size = 0;
 	if (!info->domain_attr->cq_data_size)
