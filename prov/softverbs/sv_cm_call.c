@@ -169,6 +169,9 @@ int sv_cm_establish(struct rdma_cm_id *cm_id)
 
 	if (sv_cm_fault(SV_FAULT_establish, cm_id) || sv_cm_enter_id(id))
 		return -1;
+	/* Where the connection owns the QP there is nothing left to say. */
+	if (id->state == SV_ID_CONNECTED && sv_id_dev(id)->persona->cm_owns_qp)
+		return sv_cm_leave(0);
 	if (id->state != SV_ID_RESPONDED)
 		return sv_cm_leave(EINVAL);
 	id->state = SV_ID_CONNECTED;

@@ -309,6 +309,17 @@ static int begin_rdv(struct sv_qp *qp)
 	return err;
 }
 
+/*
+ * Where its connection owns it, a queue pair may be in RTS before its user has said
+ * so, as with rdma_init_qp_attr() it does everywhere: siw takes that for done.
+ */
+static bool is_late(const struct sv_qp *qp, enum ibv_qp_state to)
+{
+	return qp->ctx->dev->persona->cm_owns_qp &&
+	       qp->attr.qp_state == IBV_QPS_RTS &&
+	       (to == IBV_QPS_INIT || to == IBV_QPS_RTR);
+}
+
 int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct sv_qp *qp = sv_qp(ibqp);
@@ -326,6 +337,10 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		return 0;	/* what rdma_cm has to say for RTS there */
 	sv_lock_take(&qp->lock);
 	to = mask & IBV_QP_STATE ? attr->qp_state : qp->attr.qp_state;
+	if (is_late(qp, to)) {
+		sv_lock_drop(&qp->lock);
+		return 0;
+	}
 	if ((unsigned int)to >= STATE_CNT || !mask_ok(qp, to, mask) ||
 	    !values_ok(qp, attr, mask)) {
 		sv_lock_drop(&qp->lock);

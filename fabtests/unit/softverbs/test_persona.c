@@ -176,8 +176,10 @@ Test(persona, iwarp_moves_the_queue_pair)
 	struct peer listener, active, passive;
 	struct rdma_conn_param param = { .private_data = "yes",
 					 .private_data_len = 3 };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
 	struct rdma_cm_event *event;
 	uint16_t port;
+	int mask;
 
 	setenv("SOFTVERBS_PERSONA", "iwarp", 1);
 	port = peer_listen(&listener, "127.0.0.1", 0, 0);
@@ -200,6 +202,14 @@ Test(persona, iwarp_moves_the_queue_pair)
 	peer_established(&passive);
 	cr_assert_eq(active.qp->state, IBV_QPS_RTS);
 	cr_assert_eq(passive.qp->state, IBV_QPS_RTS);
+	/* Who goes through the states nevertheless, as with RoCE, may. */
+	for (attr.qp_state = IBV_QPS_INIT; attr.qp_state <= IBV_QPS_RTS;
+	     attr.qp_state++) {
+		cr_assert_eq(sv_cm_init_qp_attr(active.id, &attr, &mask), 0);
+		cr_assert_eq(sv_modify_qp(active.qp, &attr, mask), 0);
+	}
+	cr_assert_eq(sv_cm_establish(active.id), 0);
+	cr_assert_eq(active.qp->state, IBV_QPS_RTS);
 	peer_transfer(&active, &passive);
 	peer_transfer(&passive, &active);
 
