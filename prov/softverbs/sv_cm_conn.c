@@ -94,6 +94,7 @@ void sv_conn_fail(struct sv_conn *conn, enum rdma_cm_event_type type,
 {
 	struct sv_id *id = conn->id;
 
+	sv_note_fds(-status);
 	sv_conn_close(conn);
 	if (!id)
 		return;

@@ -104,6 +104,7 @@ static void listener_accept(struct sv_listener *listener)
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 		    errno == ENOMEM) {
 			sv_log("cm: cannot accept: %s", strerror(errno));
+			sv_note_fds(errno);
 			listener_pause(listener);
 			return;
 		}

@@ -32,6 +32,7 @@ int sv_passive_request(struct sv_conn *conn)
 	err = sv_handover_hello(conn, &hello);
 	if (err) {
 		sv_log("cm: no hand-over: %s", strerror(err));
+		sv_note_fds(err);
 		sv_passive_reject(conn, NULL, 0);
 		return 0;
 	}

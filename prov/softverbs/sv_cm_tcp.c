@@ -251,6 +251,7 @@ bool sv_cm_tcp_go(struct sv_conn *conn)
 	err = stream_link(conn);
 	if (err) {
 		sv_log("cm: no link over TCP: %s", strerror(err));
+		sv_note_fds(err);
 		sv_conn_fail(conn, RDMA_CM_EVENT_CONNECT_ERROR, -err);
 	} else if (conn->passive) {
 		sv_passive_linked(conn);

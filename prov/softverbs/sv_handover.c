@@ -325,6 +325,7 @@ bool sv_handover_possible(const struct sv_ctrl *hello)
 void sv_handover_fail(struct sv_conn *conn, int err)
 {
 	sv_log("cm: hand-over to shared memory failed: %s", strerror(err));
+	sv_note_fds(err);
 	sv_conn_fail(conn, RDMA_CM_EVENT_CONNECT_ERROR, -err);
 }
 

@@ -429,6 +429,8 @@ void sv_log(const char *fmt, ...) __printf_like(1, 2)
 	__attribute__((visibility("default")));
 void sv_err(const char *fmt, ...) __printf_like(1, 2)
 	__attribute__((visibility("default")));
+/* Says once, always, if this errno means that descriptors have run out. */
+void sv_note_fds(int err);
 void sv_random(void *buf, size_t len);
 /* sv_util.c. The variable's value; NULL if it is not set, or empty. */
 const char *sv_env(const char *name);

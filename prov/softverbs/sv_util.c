@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +60,19 @@ void sv_log(const char *fmt, ...)
 		va_end(args);
 	}
 	errno = saved;
+}
+
+/* Most programs never ask for a log, and do not look for the limit. */
+void sv_note_fds(int err)
+{
+	static atomic_bool said;
+	struct rlimit limit = { 0 };
+
+	if ((err != EMFILE && err != ENFILE) || atomic_exchange(&said, true))
+		return;
+	getrlimit(RLIMIT_NOFILE, &limit);
+	sv_err("%s: connections fail or have to wait (RLIMIT_NOFILE is %ju)",
+	       strerror(err), (uintmax_t)limit.rlim_cur);
 }
 
 /*

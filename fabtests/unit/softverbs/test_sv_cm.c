@@ -7,6 +7,7 @@
  * test_sv_cm_wire.c.
  */
 #include <criterion/criterion.h>
+#include <sys/resource.h>
 
 #include "cm_peer.h"
 
@@ -331,6 +332,45 @@ Test(sv_cm, listener_connects)
 	cr_assert_eq(sv_cm_ack_cm_event(event), 0);
 	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_REJECTED), 28);
 	peer_close(&active);
+	peer_close(&listener);
+}
+
+/* Descriptors run out: that is said, once, and what waited goes on later. */
+Test(sv_cm, descriptors_run_out)
+{
+	struct rdma_conn_param param = { .responder_resources = 1,
+					 .initiator_depth = 1,
+					 .rnr_retry_count = 7 };
+	struct rlimit limit, few;
+	struct peer listener, active, passive;
+	char text[4096] = "";
+	int said[2], own;
+	uint16_t port = peer_listen(&listener, "127.0.0.1", 0, 0);
+
+	cr_assert_eq(pipe(said), 0);
+	peer_open(&active);
+	peer_resolve(&active, "127.0.0.1", port);
+	peer_create_qp(&active);
+	param.qp_num = active.qp->qp_num;
+	own = dup(STDERR_FILENO);
+	cr_assert_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	few = limit;
+	few.rlim_cur = (rlim_t)own + 2; /* for the one that connects */
+	dup2(said[1], STDERR_FILENO);
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+	cr_assert_eq(sv_cm_connect(active.id, &param), 0);
+	peer_sleep_ms(300);
+	cr_assert_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	dup2(own, STDERR_FILENO);
+	cr_assert_gt(read(said[0], text, sizeof(text) - 1), 0);
+	cr_assert_not_null(strstr(text, "RLIMIT_NOFILE"), "%s", text);
+	cr_assert_null(strstr(strstr(text, "RLIMIT_NOFILE") + 1,
+			      "RLIMIT_NOFILE"), "%s", text);
+	peer_accept(&listener, &passive);
+	peer_finish(&active);
+	peer_established(&passive);
+	peer_transfer(&active, &passive);
+	peer_end_pair(&active, &passive);
 	peer_close(&listener);
 }
 
