@@ -102,6 +102,27 @@ static int copy(struct sv_shm *shm, const struct iovec *local, int local_cnt,
 	return 0;
 }
 
+/* Whether it is our own memory that is not there: the kernel does not say. */
+static __cold bool is_missing(const struct iovec *iov, int cnt)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct iovec byte, at;
+	size_t off;
+	char got;
+	int i;
+
+	byte = (struct iovec){ &got, 1 };
+	for (i = 0; i < cnt; i++)
+		for (off = 0; off < iov[i].iov_len;
+		     off += page - ((uintptr_t)at.iov_base & (page - 1))) {
+			at.iov_base = (char *)iov[i].iov_base + off;
+			at.iov_len = 1;
+			if (process_vm_readv(getpid(), &byte, 1, &at, 1, 0) < 0)
+				return true;
+		}
+	return false;
+}
+
 static void copy_here(const struct iovec *local, int local_cnt, uint64_t there,
 		      bool to_peer)
 {
@@ -175,6 +196,8 @@ static enum ibv_wc_status slice(struct sv_shm *shm, struct sv_swr *swr,
 	/* ESRCH: died just now. What else is left is memory not there. */
 	if (err == ESRCH)
 		return IBV_WC_RETRY_EXC_ERR;
+	if (err == EFAULT && is_missing(from, cnt))
+		return IBV_WC_LOC_PROT_ERR;
 	return err ? IBV_WC_REM_ACCESS_ERR : status;
 }
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Peers that are there but do not answer, and peers that answer but do not
- * receive: the first are dead after a while, the second never.
+ * receive: the first are dead after a while, the second never. And whose fault it
+ * is that memory is not there.
  */
 #include "side.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -209,6 +211,43 @@ Test(alive, stopped_owes_nothing)
 	cr_assert_not(wait_wc_ms(p.s.scq, &wc, LIMIT_S * 1000 + 2500));
 	cr_assert_eq(p.s.qp->state, IBV_QPS_RTS);
 	peer_end(&p);
+}
+
+/* Memory of ours that is not there is not the peer's fault. */
+static void into_nothing(enum ibv_wr_opcode op)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct ibv_mr *mr;
+	struct peer p;
+	char *mem;
+
+	side_direct(true);
+	peer_start(&p);
+	mem = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(mem != MAP_FAILED);
+	mr = side_reg(&p.s, mem, 2 * page);
+	MUST(!munmap(mem + page, page));
+	MUST(!post(&p.s, (struct post){ .op = op,
+					.flags = IBV_SEND_SIGNALED,
+					.mr = mr,
+					.len = (uint32_t)page + 100,
+					.off = 50,
+					.raddr = p.addr,
+					.rkey = p.rkey }));
+	cr_assert_eq(wait_wc(p.s.scq).status, IBV_WC_LOC_PROT_ERR);
+	MUST(!sv_dereg_mr(mr));
+	peer_end(&p);
+}
+
+Test(alive, read_into_nothing, .disabled = SIDE_IS_TCP)
+{
+	into_nothing(IBV_WR_RDMA_READ);
+}
+
+Test(alive, write_out_of_nothing, .disabled = SIDE_IS_TCP)
+{
+	into_nothing(IBV_WR_RDMA_WRITE);
 }
 
 /* The attributes say 34 ms: that is the least, which is longer. */
