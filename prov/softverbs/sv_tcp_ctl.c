@@ -307,6 +307,8 @@ void sv_tcp_term_take(struct sv_tcp *tcp)
 /* All that came before is answered: now the refusal may be told. */
 void sv_tcp_refuse_now(struct sv_tcp *tcp)
 {
+	sv_log("qp %06x: message refused: %s", tcp->link.qp->qp.qp_num,
+	       sv_wc_status_str(tcp->nak_status));
 	tcp->refusing = false;
 	if (tcp->ext)
 		tcp->ctl |= SV_TCP_CTL_NAK;
@@ -319,8 +321,6 @@ void sv_tcp_refuse_now(struct sv_tcp *tcp)
 void sv_tcp_refuse(struct sv_tcp *tcp, enum ibv_wc_status status, int event,
 		   enum sv_term_code err)
 {
-	sv_log("qp %06x: message refused: %s (%s)", tcp->link.qp->qp.qp_num,
-	       sv_wc_status_str(status), sv_term_str(err));
 	tcp->rx_stop = true;
 	tcp->to = SV_TCP_TO_NOWHERE;
 	tcp->refusing = true;
