@@ -7,7 +7,13 @@
 
 #include "raw_peer.h"
 
-TestSuite(rdv_wire, .timeout = 60);
+/* That is what the raw peer offers, whatever else is tested. */
+static void over_shm(void)
+{
+	setenv("SOFTVERBS_LINK", "shm", 1);
+}
+
+TestSuite(rdv_wire, .timeout = 60, .init = over_shm);
 
 enum {
 	PSN_OUT = 0x111111, /* what our queue pairs send from */
