@@ -88,6 +88,9 @@ int sv_query_device_ex(struct ibv_context *context,
 	err = sv_query_device(context, &full.orig_attr);
 	if (err)
 		return err;
+	if (sv_ctx(context)->dev->persona->no_atomics)
+		full.odp_caps.per_transport_caps.rc_odp_caps &=
+			~(uint32_t)IBV_ODP_SUPPORT_ATOMIC;
 	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
 	memset(attr, 0, attr_size);
 	memcpy(attr, &full, min_size(attr_size, sizeof(full)));

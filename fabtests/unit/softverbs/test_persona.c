@@ -109,6 +109,7 @@ Test(persona, ib_has_lids_and_pkeys)
 Test(persona, iwarp_is_an_rnic)
 {
 	struct ibv_context *ctx = open_as("iwarp");
+	struct ibv_device_attr_ex ex;
 	struct ibv_device_attr dev;
 	struct ibv_port_attr port;
 	struct ibv_gid_entry gid;
@@ -119,6 +120,9 @@ Test(persona, iwarp_is_an_rnic)
 	cr_assert_eq(ctx->device->transport_type, IBV_TRANSPORT_IWARP);
 	cr_assert_eq(sv_query_device(ctx, &dev), 0);
 	cr_assert_eq(dev.atomic_cap, IBV_ATOMIC_NONE);
+	cr_assert_eq(sv_query_device_ex(ctx, NULL, &ex, sizeof(ex)), 0);
+	cr_assert_eq(ex.odp_caps.per_transport_caps.rc_odp_caps &
+		     IBV_ODP_SUPPORT_ATOMIC, 0);
 	cr_assert_eq(dev.max_sge_rd, 1);
 	cr_assert_eq(dev.device_cap_flags & IBV_DEVICE_RC_RNR_NAK_GEN, 0);
 	cr_assert_eq(sv_query_port(ctx, 1, &port), 0);
