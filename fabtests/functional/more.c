@@ -4,6 +4,8 @@
  * until the application looks for completions. Order, contexts and errors are as
  * without it.
  */
+#include <pthread.h>
+
 #include "common.h"
 
 enum { LEN = 64, SLOTS = 64 };
@@ -419,13 +421,84 @@ static int ends_while_held(void)
 	return PASSED;
 }
 
+struct reader {
+	size_t want;
+	size_t got;
+};
+
+static void *read_all(void *arg)
+{
+	struct reader *r = arg;
+	uint64_t end = now_us() + (uint64_t)slow_ms(20000) * 1000;
+	unsigned int turn = 0;
+	struct comp c;
+
+	while (r->got < r->want && now_us() < end) {
+		if (!poll_comp(cli.cq, &c)) {
+			relax(&turn);
+			continue;
+		}
+		ASSERT_EQ(c.err, 0);
+		ASSERT(c.context == slot(&tx, r->got));
+		r->got++;
+	}
+	return NULL;
+}
+
+/* One thread posts and never comes to an end, another reads. */
+static int two_threads(enum fi_threading level)
+{
+	const struct setup how = { .threading = level };
+	size_t n = (size_t)scaled(5000);
+	uint64_t end = now_us() + (uint64_t)slow_ms(20000) * 1000;
+	struct reader r = { .want = n };
+	size_t sent = 0, got = 0, posted = 0;
+	unsigned int turn = 0;
+	pthread_t thread;
+	struct comp c;
+
+	open_all(&how);
+	ASSERT_OK(pthread_create(&thread, NULL, read_all, &r));
+	while (got < n && now_us() < end) {
+		for (; posted < n && posted - got < SLOTS; posted++)
+			recv_one(posted, FI_MORE);
+		while (sent < n && sent - got < SLOTS / 2 &&
+		       !try_send(sent, FI_MORE | FI_COMPLETION))
+			sent++;
+		if (!poll_comp(srv.cq, &c)) {
+			relax(&turn);
+			continue;
+		}
+		ASSERT_EQ(c.err, 0);
+		ASSERT(c.context == slot(&rx, got));
+		ASSERT_FILLED(slot(&rx, got), LEN, (uint32_t)(got % SLOTS));
+		got++;
+	}
+	ASSERT_EQ(got, n);
+	ASSERT_OK(pthread_join(thread, NULL));
+	ASSERT_EQ(r.got, n);
+	return close_all();
+}
+
+static int threads_safe(void)
+{
+	return two_threads(FI_THREAD_SAFE);
+}
+
+/* The reader's object is the queue, not the endpoint. */
+static int threads_endpoint(void)
+{
+	return two_threads(FI_THREAD_ENDPOINT);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		CASE(held), CASE(flushed_by_read), CASE(flushed_by_sread),
 		CASE(flushed_by_trywait), CASE(flushed_by_counter),
 		CASE(never_ends), CASE(receives), CASE(injected), CASE(mixed),
-		CASE(one_fails), CASE(ends_while_held), { NULL, NULL, 0 },
+		CASE(one_fails), CASE(ends_while_held), CASE(threads_safe),
+		CASE(threads_endpoint), { NULL, NULL, 0 },
 	};
 
 	return run_cases(argc, argv, cases);
