@@ -65,7 +65,7 @@ static inline int sv_swr_set_sges(const struct sv_qp *qp,
 	size_t i;
 
 	for (i = 0; i < cnt; i++) {
-		swr->sge[i] = sge[i];
+		sv_sge_copy(&swr->sge[i], &sge[i]);
 		len += sge[i].length;
 	}
 	if (unlikely(len > qp->max_msg))

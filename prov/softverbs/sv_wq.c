@@ -341,7 +341,7 @@ static __hot_inline int rq_add(struct sv_wq *wq, const struct ibv_recv_wr *wr,
 	rwr->by_va = false;
 	for (i = 0; i < cnt; i++) {
 		len += sge[i].length;
-		rwr->sge[i] = sge[i];
+		sv_sge_copy(&rwr->sge[i], &sge[i]);
 	}
 	rwr->len = len > UINT32_MAX ? UINT32_MAX : len;
 	atomic_store_explicit(&wq->posted, posted + 1, memory_order_release);

@@ -115,6 +115,19 @@ struct sv_rwr {
 	struct ibv_sge sge[];
 };
 
+/*
+ * Field by field, and the compiler may not join them: the application has just
+ * written them so, and one load of 16 bytes would wait until those stores have
+ * left the CPU's buffer, longer than all else that posting takes.
+ */
+static __hot_inline void sv_sge_copy(struct ibv_sge *to,
+				     const struct ibv_sge *from)
+{
+	to->addr = *(const volatile uint64_t *)&from->addr;
+	to->length = *(const volatile uint32_t *)&from->length;
+	to->lkey = *(const volatile uint32_t *)&from->lkey;
+}
+
 static inline uint32_t sv_wq_posted(struct sv_wq *wq)
 {
 	return atomic_load_explicit(&wq->posted, memory_order_acquire);
