@@ -176,15 +176,7 @@ void sv_cq_del_link(struct sv_cq *cq, struct sv_link *link)
 static __hot_inline bool link_poll(struct sv_link *link,
 				   struct sv_cq_sink *sink)
 {
-	if (likely(!link->ops->pending(link)))
-		return false;
-	if (!sv_lock_try(&link->qp->lock))
-		return true;
-	link->qp->sink = sink;
-	link->ops->progress(link);
-	link->qp->sink = NULL;
-	sv_lock_drop(&link->qp->lock);
-	return true;
+	return link->ops->poll(link, sink);
 }
 
 /* Caller holds cq->poll_lock. A cold link that has work becomes a hot one. */

@@ -18,6 +18,21 @@ static struct list links = { &links, &links }; /* links_lock */
 /* Held while the queue pairs' locks are taken: before sv_qp.lock. */
 static struct lock rounds_lock = { PTHREAD_MUTEX_INITIALIZER };
 
+bool sv_link_poll(struct sv_link *link, struct sv_cq_sink *sink)
+{
+	struct sv_qp *qp = link->qp;
+
+	if (likely(!link->ops->pending(link)))
+		return false;
+	if (!sv_lock_try(&qp->lock))
+		return true;
+	qp->sink = sink;
+	link->ops->progress(link);
+	qp->sink = NULL;
+	sv_lock_drop(&qp->lock);
+	return true;
+}
+
 void sv_link_add(struct sv_link *link)
 {
 	lock_take(&links_lock);

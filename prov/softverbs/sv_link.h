@@ -9,13 +9,18 @@
 #include "sv_wr.h"
 
 /*
- * What a transport gives the QP layer. pending(), close(), quiesce()
+ * What a transport gives the QP layer. pending(), poll(), close(), quiesce()
  * and fork_child() aside, they are called with qp->lock held. progress() may move
  * the QP to the error state.
  */
 struct sv_link_ops {
 	/* No lock, no side effect: is there anything to do? */
 	bool (*pending)(struct sv_link *link);
+	/*
+	 * Both, for who polls a CQ and holds cq->poll_lock, not qp->lock; with
+	 * sink for what is found. False: there was nothing to do.
+	 */
+	bool (*poll)(struct sv_link *link, struct sv_cq_sink *sink);
 	/* Take what came in, complete what is acknowledged, send what waits. */
 	void (*progress)(struct sv_link *link);
 	/*
@@ -69,6 +74,9 @@ struct sv_link {
 	uint32_t alive_done; /* sv_alive.c: sq.done at its last look, */
 	uint32_t silent_ms; /* and for how long the peer has been silent */
 };
+
+/* sv_link.c. What poll() is if a link has no shorter way. */
+bool sv_link_poll(struct sv_link *link, struct sv_cq_sink *sink);
 
 /* sv_link.c. The table of links that stand. */
 void sv_link_add(struct sv_link *link);

@@ -381,6 +381,7 @@ static void shm_kick(struct sv_link *link)
 
 static const struct sv_link_ops shm_ops = {
 	.pending = sv_shm_pending,
+	.poll = sv_shm_poll,
 	.progress = sv_shm_progress,
 	.send = sv_shm_send,
 	.push = shm_push,

@@ -176,11 +176,18 @@ struct sv_shm {
 	uint32_t rx_published; /* what own->head says */
 	uint32_t rx_len; /* message in pieces: bytes so far, total of a SEND */
 	uint32_t rx_total;
-	uint8_t rx_partial; /* its op; 0: there is none */
-	bool rx_stop; /* nothing of this peer is taken any more */
+	union {
+		struct {
+			uint8_t rx_partial; /* its op; 0: there is none */
+			bool rx_stop; /* nothing is taken any more */
+			bool rd_serving; /* an answer waits for room */
+			bool tx_rung; /* a slot or head is new for the peer
+				       * since the last ring */
+		};
+		uint32_t poll_long; /* any of them: not by poll_short() */
+	};
 	atomic_bool rx_on; /* a filled slot means work; for ring_work() */
 	atomic_bool tx_watch; /* a moved head does: see sv_shm_watch() */
-	bool rd_serving; /* an answer to the peer waits for room */
 	uint32_t rd_sent; /* READ being answered: bytes so far */
 	uint32_t rd_tail; /* what we have written to peer->resp_tail */
 	uint32_t rnr_slot; /* the slot that waits for a receive, */
@@ -194,8 +201,7 @@ struct sv_shm {
 	uint32_t recvs_sent; /* messages sent that take a receive */
 	uint32_t tx_due; /* index behind the newest WR that will complete */
 	bool tx_stop; /* a failed WR waits for its turn to complete */
-	bool tx_rung; /* a slot or head is new for the peer since the last ring */
-	bool ack_rung; /* the same, head only */
+	bool ack_rung; /* as tx_rung, head only */
 	uint32_t rd_cnt; /* WRs that wait for an answer */
 	uint32_t rd_wr; /* the oldest of them */
 	uint32_t rd_head; /* what own->resp_head says */
@@ -238,12 +244,13 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 
 /*
  * sv_shm.c, sv_shm_ack.c, sv_shm_poll.c, sv_shm_short.c, sv_shm_tx.c,
- * sv_shm_rx.c. Caller holds qp->lock, but for pending. acks: completes what the
+ * sv_shm_rx.c. Caller holds qp->lock, but for pending and poll. acks: completes what the
  * peer has taken. push: all that may go now, push_any the same without the short
- * way; drain: takes what has come, likewise. pending, progress, send: as in
- * struct sv_link_ops.
+ * way; drain: takes what has come, likewise. pending, poll, progress, send: as
+ * in struct sv_link_ops.
  */
 bool sv_shm_pending(struct sv_link *link);
+bool sv_shm_poll(struct sv_link *link, struct sv_cq_sink *sink);
 void sv_shm_progress(struct sv_link *link);
 void sv_shm_check_peer(struct sv_shm *shm);
 void sv_shm_push(struct sv_shm *shm);

@@ -9,10 +9,15 @@
 #include "sv_shm_rx.h"
 #include "sv_shm_tx.h"
 
+static __hot_inline bool shm_pending(const struct sv_shm *shm)
+{
+	return sv_rx_work(shm) ||
+	       atomic_load_explicit(&shm->link.attention, memory_order_relaxed);
+}
+
 bool sv_shm_pending(struct sv_link *link)
 {
-	return sv_rx_work(sv_shm(link)) ||
-	       atomic_load_explicit(&link->attention, memory_order_relaxed);
+	return shm_pending(sv_shm(link));
 }
 
 /* ---- the short way in ---- */
@@ -51,7 +56,9 @@ static __hot_inline bool take(struct sv_shm *shm, const struct sv_slot *slot,
 static __hot_inline bool take_all(struct sv_shm *shm, struct sv_cq_sink *sink)
 {
 	const uint32_t first = sv_rx_next(shm);
+	struct ibv_wc *wc = sink->wc;
 	uint32_t next = first;
+	int left = sink->left;
 	const struct sv_slot *slot;
 	bool ok = true;
 
@@ -59,12 +66,14 @@ static __hot_inline bool take_all(struct sv_shm *shm, struct sv_cq_sink *sink)
 		slot = sv_rx_slot(shm, next);
 		if (!sv_rx_filled(slot, next))
 			break;
-		ok = take(shm, slot, sink->wc);
+		ok = take(shm, slot, wc);
 		if (unlikely(!ok))
 			break;
 		next++;
-		sink->wc++;
-	} while (--sink->left);
+		wc++;
+	} while (--left);
+	sink->wc = wc;
+	sink->left = left;
 	atomic_store_explicit(&shm->rx_next, next, memory_order_relaxed);
 	sv_rx_publish(shm);
 	return ok && next != first;
@@ -79,8 +88,7 @@ static __hot_inline bool is_done(struct sv_shm *shm)
 {
 	struct sv_link *link = &shm->link;
 
-	return !shm->tx_rung && !shm->rd_serving &&
-	       !atomic_load_explicit(&link->attention, memory_order_relaxed) &&
+	return !atomic_load_explicit(&link->attention, memory_order_relaxed) &&
 	       link->qp->sq.sent == sv_wq_posted(&link->qp->sq) &&
 	       !sv_link_overrun(link) && sv_link_leased(link);
 }
@@ -91,7 +99,7 @@ static __hot_inline bool poll_short(struct sv_shm *shm,
 	/* An answer does not overtake the completion of its question. */
 	if (unlikely(sv_shm_acks_wanted(shm)))
 		sv_shm_acks(shm);
-	if (unlikely(!sv_shm_receives(shm) || shm->rx_partial ||
+	if (unlikely(shm->poll_long || !sv_link_receives(&shm->link) ||
 		     !sv_cq_is_direct(sink, shm->link.qp->rcq)))
 		return false;
 	if (unlikely(!take_all(shm, sink) || !is_done(shm)))
@@ -112,9 +120,9 @@ void sv_shm_check_peer(struct sv_shm *shm)
 	sv_link_gone(&shm->link);
 }
 
-static __noinline void progress_all(struct sv_shm *shm)
+void sv_shm_progress(struct sv_link *link)
 {
-	struct sv_link *link = &shm->link;
+	struct sv_shm *shm = sv_shm(link);
 	struct sv_qp *qp = link->qp;
 	bool deferred = shm->ack_rung;
 	bool asks = shm->rd_cnt;
@@ -144,11 +152,32 @@ static __noinline void progress_all(struct sv_shm *shm)
 	sv_shm_ring_if_due(shm, !deferred && sv_link_leased(link));
 }
 
-void sv_shm_progress(struct sv_link *link)
-{
-	struct sv_shm *shm = sv_shm(link);
-	struct sv_cq_sink *sink = link->qp->sink;
+/* ---- polling ---- */
 
-	if (unlikely(!sink || !poll_short(shm, sink)))
-		progress_all(shm);
+static __noinline void poll_all(struct sv_link *link, struct sv_cq_sink *sink)
+{
+	link->qp->sink = sink;
+	link->ops->progress(link);
+	link->qp->sink = NULL;
+}
+
+/* By the time the lock is ours the link may have been stalled. */
+static __noinline bool poll_pending(struct sv_shm *shm, struct sv_cq_sink *sink)
+{
+	struct sv_qp *qp = shm->link.qp;
+
+	if (unlikely(!sv_lock_try(&qp->lock)))
+		return true;
+	if (unlikely(shm->link.stalled || !poll_short(shm, sink)))
+		poll_all(&shm->link, sink);
+	sv_lock_drop(&qp->lock);
+	return true;
+}
+
+/* A call of its own for when there is something: else it has nothing to keep. */
+bool sv_shm_poll(struct sv_link *link, struct sv_cq_sink *sink)
+{
+	if (likely(!shm_pending(sv_shm(link))))
+		return false;
+	return poll_pending(sv_shm(link), sink);
 }

@@ -60,6 +60,7 @@ static void stalled_fork_child(struct sv_link *link)
 
 static const struct sv_link_ops stalled_ops = {
 	.pending = no_pending,
+	.poll = sv_link_poll,
 	.progress = nothing,
 	.push = stalled_push,
 	.acks = nothing,

@@ -350,6 +350,7 @@ static void tcp_fork_child(struct sv_link *link)
 
 const struct sv_link_ops sv_tcp_ops = {
 	.pending = tcp_pending,
+	.poll = sv_link_poll,
 	.progress = tcp_progress,
 	.push = tcp_push,
 	.acks = tcp_acks,
