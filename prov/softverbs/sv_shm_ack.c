@@ -69,6 +69,9 @@ static __hot_inline void acks(struct sv_shm *shm)
 
 	/* Before head: whatever precedes the refused slot is in head then. */
 	nak = atomic_load_explicit(&shm->own->nak, memory_order_acquire);
+	/* And so are the answers to what was asked before it. */
+	if (unlikely(nak) && shm->rd_cnt)
+		sv_shm_resp_take(shm);
 	if (unlikely(!ack_update(shm))) {
 		sv_shm_protocol_error(shm);
 		return;
