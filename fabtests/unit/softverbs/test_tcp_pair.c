@@ -308,12 +308,27 @@ static void rounds(int cnt)
 	}
 }
 
+/* Who polls for so long needs the timer. */
+static void one_that_waits(void)
+{
+	struct ibv_wc wc;
+	struct pair p;
+
+	setup(&p, NULL);
+	MUST(!post(&p.a, send_of(p.ma, 1, 64)));
+	cr_assert_not(wait_wc_ms(p.a.scq, &wc, 200));
+	MUST(!post_recv(&p.b, 1, p.mb, 0, 64));
+	cr_assert_eq(wait_wc(p.b.rcq).status, IBV_WC_SUCCESS);
+	teardown(&p);
+}
+
 /* Whoever is destroyed gives everything back, now or soon. What the process has
- * once, the timer for one, is made when it is first needed, in some round. */
+ * once, the timer for one, is made when it is first needed. */
 Test(tcp_pair, nothing_stays)
 {
 	int before, i;
 
+	one_that_waits();
 	rounds(50);
 	before = fd_cnt();
 	rounds(300);
