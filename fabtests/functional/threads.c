@@ -235,6 +235,38 @@ static int one_endpoint(void)
 	return close_all();
 }
 
+/* Default flags are set while others post: to what they were, so that it is the
+ * same for these. */
+static int flags_beside_posting(void)
+{
+	uint64_t both[] = { FI_TRANSMIT | FI_COMPLETION,
+			    FI_RECV | FI_COMPLETION };
+	bool ends = false;
+	int ret;
+
+	open_all();
+	connect_pair(&srv, &cli);
+	ret = fi_control(&cli.ep->fid, FI_SETOPSFLAG, &both[0]);
+	if (ret) {
+		close_all();
+		return skip("fi_set_ops_flag: %s", fi_strerror(-ret));
+	}
+	for (int i = 0; i < THREADS; i++)
+		start_lane(i, cli.ep, scaled(8000) / WINDOW * WINDOW + WINDOW);
+	while (!ends) {
+		for (int i = 0; i < 2; i++)
+			ASSERT_OK(fi_control(&cli.ep->fid, FI_SETOPSFLAG,
+					     &both[i]));
+		ends = true;
+		for (int i = 0; i < THREADS; i++)
+			ends &= lanes[i].done == lanes[i].rounds;
+		sched_yield();
+	}
+	join_lanes();
+	check_memory();
+	return close_all();
+}
+
 /* Messages: two threads send, two receive on the other side. Every number
  * arrives once. */
 enum { MESSAGES = 4000 };
@@ -403,7 +435,8 @@ static int close_beside_reader(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		CASE(own_endpoints), CASE(one_endpoint), CASE(messages),
+		CASE(own_endpoints), CASE(one_endpoint),
+		CASE(flags_beside_posting), CASE(messages),
 		CASE(endpoints_come_and_go), CASE(close_beside_reader),
 		{ NULL, NULL, 0 },
 	};

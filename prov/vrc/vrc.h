@@ -510,7 +510,7 @@ int vrc_ep_setopt(fid_t fid, int level, int name, const void *val, size_t len);
 /* FI_GETOPSFLAG and FI_SETOPSFLAG: *flags has FI_TRANSMIT or FI_RECV, and is or
  * becomes the rest of *tx or *rx. */
 int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,
-		    uint64_t *tx, uint64_t *rx);
+		    _Atomic uint64_t *tx, _Atomic uint64_t *rx);
 /* 0, or -FI_EINVAL and a warning that says what is wrong with info. */
 int vrc_ep_info_check(const struct vrc_domain *domain,
 		      const struct fi_info *info) __must_check;

@@ -8,8 +8,9 @@
 struct vrc_alias {
 	struct fid_ep fid;
 	struct vrc_ep *ep;
-	uint64_t tx_flags;
-	uint64_t rx_flags;
+	/* May be set while others post. */
+	_Atomic uint64_t tx_flags;
+	_Atomic uint64_t rx_flags;
 };
 
 static inline const struct vrc_alias *vrc_alias(const struct fid_ep *fid)

@@ -98,7 +98,7 @@ static void visible_set(struct vrc_ep *ep)
 			 (ep->tx_op_flags & FI_COMPLETION);
 	ep->rx_visible = !ep->rx_selective ||
 			 (ep->rx_op_flags & FI_COMPLETION);
-	vrc_small_setup(ep);
+	vrc_small_flags(ep);
 }
 
 static int bind_cq(struct vrc_ep *ep, struct vrc_cq *cq, uint64_t flags)

@@ -212,16 +212,17 @@ struct vrc_ep {
 	struct vrc_more *more;
 	bool tx_selective;	/* FI_SELECTIVE_COMPLETION on the bind */
 	bool rx_selective;
-	bool tx_visible;	/* calls without flags want a completion */
-	bool rx_visible;
 	bool has_imm;		/* the device carries immediate data */
 	bool local_reg;		/* descriptors are not needed, nor looked at */
 	uint8_t empty_sge_cnt;	/* pieces of a receive of no bytes: 1 on iWARP */
 	uint8_t max_read_sge;	/* pieces that a read may be scattered to */
 	uint32_t inline_size;	/* what the queue pair really inlines */
 	uint32_t inject_size;
-	uint64_t tx_op_flags;
-	uint64_t rx_op_flags;
+	/* What calls without flags ask for; may be set while others post. */
+	_Atomic uint64_t tx_op_flags;
+	_Atomic uint64_t rx_op_flags;
+	atomic_bool tx_visible; /* they want a completion */
+	atomic_bool rx_visible;
 	size_t max_msg_size;
 	uint32_t desc_tag;
 	uint8_t *bounce;	/* tx slots of inject_size, when larger than inline */
@@ -235,15 +236,15 @@ struct vrc_ep {
 
 	/* The short way, vrc_small.h: up to so many bytes, 0 for none; and work
 	 * requests that lack what differs from call to call. Guarded by tx_lock. */
-	uint32_t small_len;
-	uint16_t small_flags; /* VRC_REQ_* of calls without flags */
+	_Atomic uint32_t small_len; /* as tx_op_flags */
+	_Atomic uint16_t small_flags; /* VRC_REQ_* of calls without flags */
 	struct {
 		struct ibv_send_wr wr;
 		struct ibv_sge sge;
 	} small[VRC_SMALL_CNT];
 	size_t ready_len; /* of reads and receives: the same */
 	/* The same of receives; guarded by rx_lock. */
-	uint16_t ready_flags;
+	_Atomic uint16_t ready_flags;
 	struct {
 		struct ibv_recv_wr wr;
 		struct ibv_sge sge;

@@ -54,7 +54,7 @@ static bool contexts_ok(const struct fi_ep_attr *attr)
 }
 
 int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,
-		    uint64_t *tx, uint64_t *rx)
+		    _Atomic uint64_t *tx, _Atomic uint64_t *rx)
 {
 	uint64_t side, value;
 

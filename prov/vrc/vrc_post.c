@@ -70,15 +70,20 @@ void vrc_small_setup(struct vrc_ep *ep)
 			.num_sge = 1,
 		};
 	}
-	ep->small_flags = (ep->tx_visible ? VRC_REQ_VISIBLE : 0) |
-			  ep->tx.req_flags;
 	ep->ready.wr = (struct ibv_recv_wr){
 		.sg_list = &ep->ready.sge,
 		.num_sge = 1,
 	};
+	ep->ready_len = ep->local_reg ? 0 : ep->max_msg_size;
+	vrc_small_flags(ep);
+}
+
+void vrc_small_flags(struct vrc_ep *ep)
+{
+	ep->small_flags = (ep->tx_visible ? VRC_REQ_VISIBLE : 0) |
+			  ep->tx.req_flags;
 	ep->ready_flags = (ep->rx_visible ? VRC_REQ_VISIBLE : 0) |
 			  ep->rx.req_flags;
-	ep->ready_len = ep->local_reg ? 0 : ep->max_msg_size;
 	ep->small_len = ep->tx_op_flags & FI_DELIVERY_COMPLETE ?
 				0 :
 				ep->inline_size;

@@ -73,9 +73,11 @@ static __hot_inline bool vrc_holds(uint64_t flags)
 bool vrc_read_in_front(struct vrc_ep *ep);
 /* One was posted. */
 void vrc_atomic_posted(struct vrc_ep *ep);
-/* Makes the short way of vrc_small.h ready, or closes it if what calls without
- * flags ask for does not allow it. */
+/* Makes the short way of vrc_small.h ready. */
 void vrc_small_setup(struct vrc_ep *ep);
+/* What calls without flags ask for may have changed, and may close it. Others may
+ * be posting meanwhile: the work requests that stand ready are left alone. */
+void vrc_small_flags(struct vrc_ep *ep);
 /* What was not posted that way is taken back; as vrc_post_failed. */
 int vrc_small_failed(struct vrc_ep *ep, int err);
 int vrc_recv_failed(struct vrc_ep *ep, int err);
