@@ -27,7 +27,7 @@
 
 enum {
 	ELEM_LEN = 8,
-	/* Elements of a call, and no more than the queue holds. */
+	/* Elements of a call, and no more than the queue takes at once. */
 	ELEMS_MAX = 256,
 };
 
@@ -84,7 +84,7 @@ static size_t elems_max(bool local_reg, enum family family)
 static __hot_inline size_t ep_max(const struct vrc_ep *ep, enum family family)
 {
 	return min_size(elems_max(ep->local_reg, family),
-			ep->info->tx_attr->size);
+			vrc_ring_most(ep->info->tx_attr->size));
 }
 
 static int valid(struct fid_ep *fid, enum family family,
@@ -289,10 +289,10 @@ static __hot_inline ssize_t post_elem(struct vrc_ep *ep, enum family family,
 
 /* All or none: what can be wrong is found before anything is posted. Caller
  * holds the lock if there is one. */
-static int many_check(const struct vrc_ep *ep, enum family family,
+static int many_check(struct vrc_ep *ep, enum family family,
 		      const struct atomic *a, size_t cnt)
 {
-	const struct vrc_ring *ring = &ep->tx;
+	struct vrc_ring *ring = &ep->tx;
 	uint32_t used = atomic_load(&ring->head) - atomic_load(&ring->tail);
 	void *desc;
 
@@ -301,7 +301,7 @@ static int many_check(const struct vrc_ep *ep, enum family family,
 		if (!vrc_desc_ok(ep->desc_tag, desc))
 			return -FI_EINVAL;
 	}
-	return used + cnt > ring->size ? -FI_EAGAIN : 0;
+	return used + cnt > ring->size ? vrc_ring_full(ep, ring) : 0;
 }
 
 /* What has been begun cannot be taken back, and must not be done twice. */

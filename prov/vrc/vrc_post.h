@@ -146,6 +146,14 @@ static __hot_inline bool vrc_ring_signal_due(const struct vrc_ring *ring)
 	return vrc_ring_head(ring) - ring->last_signal >= ring->size / 4;
 }
 
+/* Work requests of one operation, so that it fits when all that was signalled has
+ * completed: what is in front of it unsignalled, which may be a quarter of the ring,
+ * nothing would ever take out. */
+static __hot_inline size_t vrc_ring_most(size_t size)
+{
+	return size - size / 4;
+}
+
 static __hot_inline size_t vrc_iov_len(const struct iovec *iov, size_t cnt)
 {
 	size_t len = 0;

@@ -36,7 +36,7 @@ static int read_check(struct vrc_ep *ep, const struct vrc_tx *tx)
 			 ep->local_reg ? VRC_DESC_NONE : VRC_DESC_ANY);
 	if (n < 0)
 		return n;
-	return used + tx->iov_cnt > ring->size ? -FI_EAGAIN : 0;
+	return used + tx->iov_cnt > ring->size ? vrc_ring_full(ep, ring) : 0;
 }
 
 /* A read that the device cannot scatter to all of its pieces is one for each;
