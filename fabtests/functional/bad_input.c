@@ -266,6 +266,44 @@ static int over_max_msg_size(void)
 	return close_all();
 }
 
+/* Less than the device's, because the program said so: as small as they are, each
+ * is one too many. */
+static int over_own_limits(void)
+{
+	enum { INJECT = 20, MAX = 32 };
+
+	if (!is_vrc())
+		return only_vrc();
+	open_passive(&srv, NULL);
+	listen_start(&srv);
+	open_active(&cli, NULL, &srv);
+	cli.info->tx_attr->inject_size = INJECT;
+	cli.info->ep_attr->max_msg_size = MAX;
+	connect_pair(&srv, &cli);
+	buf_open(&cli, &tx, MAX + 1, ALL_ACCESS);
+	buf_open(&srv, &rx, MAX + 1, ALL_ACCESS);
+	ASSERT_EQ(fi_inject(cli.ep, tx.p, INJECT + 1, 0), -FI_EMSGSIZE);
+	ASSERT_EQ(fi_inject_write(cli.ep, tx.p, INJECT + 1, 0, rx.addr, rx.key),
+		  -FI_EMSGSIZE);
+	ASSERT_EQ(fi_send(cli.ep, tx.p, MAX + 1, tx.desc, 0, NULL),
+		  -FI_EMSGSIZE);
+	ASSERT_EQ(fi_write(cli.ep, tx.p, MAX + 1, tx.desc, 0, rx.addr, rx.key,
+			   NULL), -FI_EMSGSIZE);
+	ASSERT_EQ(fi_read(cli.ep, tx.p, MAX + 1, tx.desc, 0, rx.addr, rx.key,
+			  NULL), -FI_EMSGSIZE);
+	ASSERT_EQ(fi_recv(cli.ep, tx.p, MAX + 1, tx.desc, 0, NULL),
+		  -FI_EMSGSIZE);
+	ASSERT_OK(fi_write(cli.ep, tx.p, MAX, tx.desc, 0, rx.addr, rx.key,
+			   &tx));
+	expect_ok(cli.cq, &tx, FI_WRITE | FI_RMA, NULL);
+	close_ep(&cli);
+	close_ep(&srv);
+	buf_close(&tx);
+	buf_close(&rx);
+	close_pair(&srv, &cli);
+	return PASSED;
+}
+
 static bool needs_desc(void)
 {
 	return cli.info->domain_attr->mr_mode & FI_MR_LOCAL;
@@ -585,7 +623,8 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		CASE(enable_unbound), CASE(bind_wrong), CASE(too_early),
 		CASE(iov_over_limit), CASE(huge_lengths),
-		CASE(over_max_msg_size), CASE(wrong_desc),
+		CASE(over_max_msg_size), CASE(over_own_limits),
+		CASE(wrong_desc),
 		CASE(null_desc_array), CASE(bad_flags), CASE(wrong_info), CASE(no_pointer),
 		CASE(connect_nowhere), CASE(listen_wrong), CASE(close_busy),
 		{ NULL, NULL, 0 },

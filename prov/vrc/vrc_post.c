@@ -78,15 +78,23 @@ void vrc_small_setup(struct vrc_ep *ep)
 	vrc_small_flags(ep);
 }
 
+/* Devices inline more than they were asked for. The application's limits are its
+ * own: beyond them the general way says why not. */
+static uint32_t small_max(const struct vrc_ep *ep)
+{
+	size_t max = min_size(ep->inline_size, ep->max_msg_size);
+
+	return (uint32_t)min_size(max, ep->inject_size);
+}
+
 void vrc_small_flags(struct vrc_ep *ep)
 {
 	ep->small_flags = (ep->tx_visible ? VRC_REQ_VISIBLE : 0) |
 			  ep->tx.req_flags;
 	ep->ready_flags = (ep->rx_visible ? VRC_REQ_VISIBLE : 0) |
 			  ep->rx.req_flags;
-	ep->small_len = ep->tx_op_flags & FI_DELIVERY_COMPLETE ?
-				0 :
-				ep->inline_size;
+	ep->small_len = ep->tx_op_flags & FI_DELIVERY_COMPLETE ? 0 :
+								 small_max(ep);
 }
 
 int vrc_small_failed(struct vrc_ep *ep, int err)
