@@ -298,7 +298,7 @@ static ssize_t ring_left(const struct vrc_ep *ep, const struct vrc_ring *ring)
 {
 	if (atomic_load(&ep->state) == VRC_EP_IDLE)
 		return -FI_EOPBADSTATE;
-	return ring->size - (ring->head - atomic_load(&ring->tail));
+	return ring->size - vrc_ring_used(ring);
 }
 
 static ssize_t rx_size_left(struct fid_ep *ep)

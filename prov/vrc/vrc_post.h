@@ -130,6 +130,18 @@ static __hot_inline bool vrc_ring_room(const struct vrc_ring *ring,
 	       ring->size;
 }
 
+/* Records in flight, for who neither posts nor reads: completions may be read
+ * before head is past their records, and both move on between two looks. */
+static inline uint32_t vrc_ring_used(const struct vrc_ring *ring)
+{
+	uint32_t tail = atomic_load(&ring->tail);
+	uint32_t used = atomic_load(&ring->head) - tail;
+
+	if ((int32_t)used < 0)
+		return 0;
+	return used < ring->size ? used : ring->size;
+}
+
 static __hot_inline struct vrc_req *vrc_ring_next(struct vrc_ring *ring)
 {
 	uint32_t head = vrc_ring_head(ring);

@@ -9,7 +9,7 @@
 
 #include <rdma/fi_ext_vrc.h>
 
-#include "vrc.h"
+#include "vrc_post.h"
 
 /* Where the values go: as many as fit, and how many there are. */
 struct out {
@@ -28,11 +28,8 @@ static void put(struct out *out, const char *name, uint64_t value)
 static void put_ring(struct out *out, const struct vrc_ring *ring,
 		     const char *posted, const char *in_flight, const char *full)
 {
-	uint32_t tail = atomic_load(&ring->tail);
-	uint32_t head = atomic_load(&ring->head);
-
-	put(out, posted, head);
-	put(out, in_flight, head - tail);
+	put(out, posted, atomic_load(&ring->head));
+	put(out, in_flight, vrc_ring_used(ring));
 	put(out, full, atomic_load(&ring->full));
 }
 

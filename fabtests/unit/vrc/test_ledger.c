@@ -6,6 +6,7 @@
  */
 #include <criterion/criterion.h>
 
+#include "../../../prov/vrc/vrc_post.h"
 #include "../../../prov/vrc/vrc_srx.h"
 
 struct fi_provider vrc_prov = { .name = "vrc" };
@@ -239,6 +240,7 @@ Test(ledger, read_before_posted)
 		req = hand_over(VRC_OP_SEND, VRC_REQ_VISIBLE);
 		cr_assert(complete(req, IBV_WC_WR_FLUSH_ERR, &comp));
 		cr_assert_eq(comp.err, FI_ECANCELED);
+		cr_assert_eq(vrc_ring_used(&ep->tx), 0);
 		atomic_fetch_add(&ep->tx.head, 1);
 		cr_assert_eq(tail(), atomic_load(&ep->tx.head));
 	}
