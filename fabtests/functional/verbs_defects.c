@@ -333,6 +333,44 @@ static const struct param params[] = {
 	{ "FI_VRC_ACK_TIMEOUT", "19", ack_timeout_shows },
 };
 
+static int tx_size_stays(void)
+{
+	struct fi_info *info = ask();
+
+	return !info || info->tx_attr->size != 384;
+}
+
+static int inject_size_stays(void)
+{
+	struct fi_info *info = ask();
+
+	return !info || info->tx_attr->inject_size != 256;
+}
+
+static int rnr_timer_stays(void)
+{
+	return log_says("rnr timer 12,");
+}
+
+/* A timeout of 0 is none. */
+static int ack_timeout_stays(void)
+{
+	return !log_says("ack timeout 0 ");
+}
+
+/* No numbers, or none that may be: the default stays. */
+static const struct param wrong_params[] = {
+	{ "FI_VRC_TX_SIZE", "17k", tx_size_stays },
+	{ "FI_VRC_TX_SIZE", "0", tx_size_stays },
+	{ "FI_VRC_TX_SIZE", "4294967313", tx_size_stays },
+	{ "FI_VRC_TX_SIZE", "99999999999999999999", tx_size_stays },
+	{ "FI_VRC_INJECT_SIZE", "none", inject_size_stays },
+	{ "FI_VRC_INJECT_SIZE", "", inject_size_stays },
+	{ "FI_VRC_INJECT_SIZE", "-1", inject_size_stays },
+	{ "FI_VRC_MIN_RNR_TIMER", "21 ms", rnr_timer_stays },
+	{ "FI_VRC_ACK_TIMEOUT", "default", ack_timeout_stays },
+};
+
 static void check_param(const struct param *p)
 {
 	pid_t pid;
@@ -348,7 +386,8 @@ static void check_param(const struct param *p)
 	}
 	ASSERT_EQ(waitpid(pid, &status, 0), pid);
 	if (!WIFEXITED(status) || WEXITSTATUS(status))
-		FAIL("%s=%s shows in nothing", p->name, p->value);
+		FAIL("%s=%s shows in nothing, or where it should not",
+		     p->name, p->value);
 }
 
 static int l_parameters(void)
@@ -363,6 +402,8 @@ static int l_parameters(void)
 	unsetenv("SOFTVERBS_DEVICES");
 	for (size_t i = 0; i < ARRAY_SIZE(params); i++)
 		check_param(&params[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(wrong_params); i++)
+		check_param(&wrong_params[i]);
 	/* And there are no others. */
 	fi_freeinfo(ask());
 	ASSERT_OK(fi_getparams(&known, &cnt));

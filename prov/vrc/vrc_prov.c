@@ -31,26 +31,33 @@ static void param_str(const char *name, char **value, const char *help)
 		*value = str;
 }
 
-/* libfabric turns what is too large for an int into another number. */
-static bool is_cut(const char *name)
+/* As it was given; NULL if it was not by the environment. */
+static const char *text_of(const char *name)
 {
 	char var[64];
-	const char *text;
-	long value;
 
 	snprintf(var, sizeof(var), "FI_VRC_%s", name);
-	text = getenv(var);
-	if (!text)
-		return false;
-	errno = 0;
-	value = strtol(text, NULL, 0);
-	return errno || value < INT_MIN || value > INT_MAX;
+	return getenv(var);
 }
 
-/* A value out of range is refused by name and the default stays. */
+/* libfabric turns what is too large for an int into another number, what is none
+ * into 0, and takes no notice of what follows one. */
+static bool is_number(const char *text)
+{
+	char *end;
+	long value;
+
+	errno = 0;
+	value = strtol(text, &end, 0);
+	return end != text && !*end && !errno && value >= INT_MIN &&
+	       value <= INT_MAX;
+}
+
+/* What is no number or out of range is refused by name and the default stays. */
 static void param_int(const char *name, int *value, int min, int max,
 		      const char *help)
 {
+	const char *text = text_of(name);
 	int given = *value;
 	int ret;
 
@@ -59,9 +66,10 @@ static void param_int(const char *name, int *value, int min, int max,
 	ret = fi_param_get_int(&vrc_prov, name, &given);
 	if (ret == -FI_ENODATA)
 		return;
-	if (ret || given < min || given > max || is_cut(name)) {
-		vrc_warn(CORE, "FI_VRC_%s: not a number from %d to %d; using %d\n",
-			 name, min, max, *value);
+	if (ret || given < min || given > max || (text && !is_number(text))) {
+		vrc_warn(CORE, "FI_VRC_%s=%s: not a number from %d to %d; "
+			 "using %d\n", name, text ? text : "?", min, max,
+			 *value);
 		return;
 	}
 	*value = given;
