@@ -78,8 +78,12 @@ static void look(struct sv_link *link, void *arg)
 	bool owes;
 
 	/* What completes silently, nobody may have looked for. */
-	if (sv_link_sends_wait(link))
+	if (sv_link_sends_wait(link)) {
 		link->ops->acks(link);
+		/* That may have made room for what waits in the queue, and
+		 * whoever polls sees no change any more. */
+		link->ops->progress(link);
+	}
 	owes = sv_link_sends_wait(link) && qp->sq.done == link->alive_done;
 	link->alive_done = qp->sq.done;
 	/* A stalled link has a clock of its own: sv_stall.c. */

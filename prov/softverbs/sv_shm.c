@@ -327,13 +327,16 @@ static void shm_rearm(struct sv_link *link)
 static void shm_timeout(struct sv_link *link)
 {
 	struct sv_shm *shm = sv_shm(link);
+	struct sv_qp *qp = link->qp;
 
 	sv_shm_acks(shm);
 	sv_link_gone_timeout(link, sv_shm_peer_gone(shm));
-	if (shm->rnr_due_ns) {
+	if (shm->rnr_due_ns)
 		sv_shm_drain(shm);
-		sv_shm_ring_if_due(shm, false);
-	}
+	/* What has been acknowledged may have made room. */
+	if (qp->sq.sent != sv_wq_posted(&qp->sq))
+		sv_shm_push(shm);
+	sv_shm_ring_if_due(shm, false);
 }
 
 /* The engine of a peer that is there answers the bell, whatever else it is at. */
