@@ -21,12 +21,10 @@ struct sv_cm sv_cm = {
 static void fork_prepare(void)
 {
 	lock_take(&sv_cm.lock);
-	sv_engine_fork_prepare();
 }
 
 static void fork_parent(void)
 {
-	sv_engine_fork_parent();
 	lock_drop(&sv_cm.lock);
 }
 

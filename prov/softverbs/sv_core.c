@@ -29,14 +29,17 @@ static void raise_fd_limit(void)
 	setrlimit(RLIMIT_NOFILE, &lim);
 }
 
+/* The engine's comes last, as everywhere: timers are set under the others. */
 static void fork_prepare(void)
 {
 	lock_take(&contexts_lock);
 	sv_link_fork_prepare();
+	sv_engine_fork_prepare();
 }
 
 static void fork_parent(void)
 {
+	sv_engine_fork_parent();
 	sv_link_fork_parent();
 	lock_drop(&contexts_lock);
 }
@@ -46,7 +49,8 @@ static void fork_child(void)
 {
 	sv_engine_fork_child();
 	sv_core_fork_child();
-	fork_parent();
+	sv_link_fork_parent();
+	lock_drop(&contexts_lock);
 }
 
 /*

@@ -4,9 +4,12 @@
  * receive: the first are dead after a while, the second never. And whose fault it
  * is that memory is not there.
  */
+#include "sv_alive.h"
+#include "sv_engine.h"
 #include "side.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -397,4 +400,47 @@ Test(alive, shared_receives_run_out)
 	MUST(!sv_destroy_qp(b[1].qp));
 	MUST(!sv_dereg_mr(mb));
 	side_close(&b[0]);
+}
+
+/* As the first link does, whose peer is to be looked after. */
+static struct sv_timer far;
+static atomic_bool holds;
+
+static void never(void *arg)
+{
+}
+
+static void *begin_to_tick(void *arg)
+{
+	sv_links_lock(true);
+	holds = true;
+	usleep(100000);
+	sv_timer_set(&far, 60000, never, NULL);
+	sv_links_lock(false);
+	sv_timer_cancel(&far);
+	return NULL;
+}
+
+/* The program forks while a link comes: neither waits for the other for ever. */
+Test(alive, forked_meanwhile, .timeout = 20)
+{
+	struct rdma_event_channel *channel = sv_cm_create_event_channel();
+	struct rdma_cm_id *id;
+	pthread_t thread;
+	pid_t pid;
+
+	/* With a connection manager, which has locks of its own. */
+	MUST(channel);
+	MUST(!sv_cm_create_id(channel, &id, NULL, RDMA_PS_TCP));
+	MUST(!pthread_create(&thread, NULL, begin_to_tick, NULL));
+	while (!holds)
+		sched_yield();
+	pid = fork();
+	MUST(pid >= 0);
+	if (!pid)
+		_exit(0);
+	MUST(waitpid(pid, NULL, 0) == pid);
+	MUST(!pthread_join(thread, NULL));
+	MUST(!sv_cm_destroy_id(id));
+	sv_cm_destroy_event_channel(channel);
 }
