@@ -121,6 +121,7 @@ static int refusals(void)
 {
 	struct fi_vrc_stat stats[ROOM];
 	struct fi_vrc_ops_stats *ops;
+	struct fid_ep *alias = NULL;
 	size_t cnt = 0, all;
 
 	open_all();
@@ -146,6 +147,10 @@ static int refusals(void)
 	ASSERT_EQ(ops->read(&cli.ep->fid, NULL, &cnt), -FI_EINVAL);
 	ASSERT_EQ(ops->read(&cli.ep->fid, stats, NULL), -FI_EINVAL);
 	ASSERT_EQ(ops->read(&cli.evq->eq->fid, stats, &cnt), -FI_EINVAL);
+	ASSERT_OK(fi_ep_alias(cli.ep, &alias, FI_TRANSMIT | FI_COMPLETION));
+	cnt = ROOM;
+	ASSERT_EQ(ops->read(&alias->fid, stats, &cnt), -FI_EINVAL);
+	ASSERT_OK(fi_close(&alias->fid));
 	return close_all();
 }
 

@@ -98,6 +98,9 @@ static int stats_read(struct fid *fid, struct fi_vrc_stat *stats, size_t *cnt)
 	out.room = *cnt;
 	switch (fid->fclass) {
 	case FI_CLASS_EP:
+		/* An alias is of that class too. */
+		if (fid->ops->ops_open != vrc_stats_open)
+			return -FI_EINVAL;
 		put_ep(&out, container_of(fid, struct vrc_ep, fid.fid));
 		break;
 	case FI_CLASS_CQ:
