@@ -507,7 +507,16 @@ int sv_rdv_begin(struct sv_qp *qp)
 	return err;
 }
 
-/* The sockets are closed with the conns, and by sv_qpn.c. */
+/* Their sockets are sv_qpn.c's. */
+static void __sv_last ports_free(void)
+{
+	struct list *pos;
+
+	while ((pos = list_pop(&ports)))
+		free(list_entry(pos, struct rdv_port, node));
+}
+
+/* The sockets are closed with the conns. */
 void sv_rdv_fork_child(void)
 {
 	struct list *pos;
@@ -518,6 +527,5 @@ void sv_rdv_fork_child(void)
 		rdv->qp->rdv = NULL;
 		free(rdv);
 	}
-	while ((pos = list_pop(&ports)))
-		free(list_entry(pos, struct rdv_port, node));
+	ports_free();
 }
