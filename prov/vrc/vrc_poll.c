@@ -141,15 +141,15 @@ static int poll_add(struct fid_poll *poll_fid, struct fid *fid, uint64_t flags)
 		return -FI_ENOMEM;
 	member->fid = fid;
 	lock_take(&poll->lock);
-	if (find(poll, fid))
+	if (find(poll, fid)) {
 		ret = -FI_EALREADY;
-	else
+	} else {
+		atomic_fetch_add(refs, 1);
 		list_add_tail(&poll->members, &member->node);
+	}
 	lock_drop(&poll->lock);
 	if (ret)
 		free(member);
-	else
-		atomic_fetch_add(refs, 1);
 	return ret;
 }
 
