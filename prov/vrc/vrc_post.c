@@ -44,11 +44,11 @@ int vrc_ring_full(struct vrc_ep *ep, struct vrc_ring *ring)
 int vrc_post_failed(struct vrc_ep *ep, struct vrc_ring *ring,
 		    const struct vrc_req *req, int err)
 {
-	if (ring->mrs)
-		vrc_local_release(ep, ring, req->slot, req->slot + 1);
-	/* Some drivers return -1 and set errno. */
+	/* Some drivers return -1 and set errno, which the next call may change. */
 	if (err < 0)
 		err = errno;
+	if (ring->mrs)
+		vrc_local_release(ep, ring, req->slot, req->slot + 1);
 	if (err == ENOMEM &&
 	    atomic_load(&ring->head) != atomic_load(&ring->tail))
 		return -FI_EAGAIN;

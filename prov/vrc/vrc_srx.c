@@ -71,12 +71,12 @@ static size_t idle_cnt(const struct vrc_srx *srx)
 static __attribute__((noinline)) int refused(struct vrc_srx *srx,
 					     struct vrc_req *req, int err)
 {
+	/* Some drivers return -1 and set errno, which the next call may change. */
+	if (err < 0)
+		err = errno;
 	if (srx->mrs)
 		vrc_local_drop(srx->domain,
 			       &srx->mrs[(size_t)req->slot * VRC_IOV_LIMIT]);
-	/* Some drivers return -1 and set errno. */
-	if (err < 0)
-		err = errno;
 	return err == ENOMEM && idle_cnt(srx) < srx->size ? -FI_EAGAIN :
 							    vrc_err(err);
 }
