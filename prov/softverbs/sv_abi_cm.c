@@ -178,6 +178,7 @@ static struct rdma_conn_param param_of(const struct rdma_cm_id *id,
 
 int rdma_listen(struct rdma_cm_id *id, int backlog)
 {
+	sv_cm_keep_port(id);
 	return sv_cm_listen(id, backlog);
 }
 

@@ -165,6 +165,7 @@ struct sv_id {
 	uint8_t tos;
 	bool tos_set;
 	bool reuse_addr;
+	bool keep_port;
 	bool af_only;
 	bool af_only_set;
 	uint8_t ack_timeout;	/* 0: not set */
@@ -381,7 +382,7 @@ void sv_listener_stop(struct sv_listener *listener);
 
 /*
  * sv_cm_linger.c. Caller holds sv_cm.lock. leave: the id lets go of its socket,
- * which goes on for a moment if it has listened, else is closed. take: the socket
+ * which goes on for a moment if it has listened and is to, else is closed. take: the socket
  * of such a moment ago, bound to this address, or -1; it goes on to listen until
  * end: it really does now, or, if not listens, no more.
  */

@@ -8,6 +8,9 @@
  * in this process goes on with it. When the time is over, those that wait are
  * refused. A port where nobody has listened just before is refused at once.
  *
+ * Only for ids that ask for it, librdmacm.so.1's: vrc's programs close a listener
+ * when they want no more of it, and then its port is free, and refuses, at once.
+ *
  * All under sv_cm.lock.
  */
 #include "sv_cm.h"
@@ -103,6 +106,13 @@ static void make_room(void)
 		end(list_entry(lingers.next, struct sv_linger, node));
 }
 
+void sv_cm_keep_port(struct rdma_cm_id *cm_id)
+{
+	lock_take(&sv_cm.lock);
+	sv_id(cm_id)->keep_port = true;
+	lock_drop(&sv_cm.lock);
+}
+
 void sv_linger_leave(struct sv_id *id)
 {
 	struct sv_linger *linger = find(id);
@@ -113,7 +123,9 @@ void sv_linger_leave(struct sv_id *id)
 		linger->id = NULL;
 		return;
 	}
-	linger = id->state == SV_ID_LISTEN ? calloc(1, sizeof(*linger)) : NULL;
+	linger = NULL;
+	if (id->keep_port && id->state == SV_ID_LISTEN)
+		linger = calloc(1, sizeof(*linger));
 	if (!linger) {
 		close(sock);
 		return;

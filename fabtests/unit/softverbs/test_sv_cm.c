@@ -227,6 +227,12 @@ Test(sv_cm, nobody_listens)
 	}
 }
 
+static void close_keeping_port(struct peer *peer)
+{
+	sv_cm_keep_port(peer->id);
+	peer_close(peer);
+}
+
 /* A listener that is closed and opened again is gone for a moment only. */
 static void comes_back(const char *where)
 {
@@ -237,7 +243,7 @@ static void comes_back(const char *where)
 	struct peer closed;
 	uint16_t port = peer_listen(&closed, where, 0, 0);
 
-	peer_close(&closed);
+	close_keeping_port(&closed);
 	peer_open(&active);
 	peer_connect(&active, "127.0.0.1", port, NULL, 0);
 	nanosleep(&moment, NULL);
@@ -263,13 +269,13 @@ Test(sv_cm, listener_stays_away)
 	struct peer active, late, closed;
 	uint16_t port = peer_listen(&closed, "127.0.0.1", 0, 0);
 
-	peer_close(&closed);
+	close_keeping_port(&closed);
 	peer_open(&active);
 	peer_connect(&active, "127.0.0.1", port, NULL, 0);
 	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_REJECTED), 8);
 	/* And the port is free. */
 	cr_assert_eq(peer_listen(&late, "0.0.0.0", port, 0), port);
-	peer_close(&late);
+	close_keeping_port(&late);
 	/* An address that is another one, of the same port. */
 	cr_assert_eq(peer_listen(&late, "127.0.0.1", port, 0), port);
 	peer_close(&late);
@@ -284,7 +290,7 @@ Test(sv_cm, listener_is_only_bound_again)
 	uint16_t port = peer_listen(&closed, "127.0.0.1", 0, 0);
 	struct rdma_cm_event *event;
 
-	peer_close(&closed);
+	close_keeping_port(&closed);
 	peer_open(&bound);
 	peer_create_id(&bound);
 	peer_addr(&addr, "127.0.0.1", port);
@@ -319,7 +325,7 @@ Test(sv_cm, listener_connects)
 	uint16_t port = peer_listen(&closed, "127.0.0.1", 0, 0);
 	uint16_t to = peer_listen(&listener, "127.0.0.1", 0, 0);
 
-	peer_close(&closed);
+	close_keeping_port(&closed);
 	peer_open(&active);
 	peer_create_id(&active);
 	peer_addr(&addr, "127.0.0.1", port);
