@@ -422,7 +422,7 @@ static void *begin_to_tick(void *arg)
 }
 
 /* The program forks while a link comes: neither waits for the other for ever. */
-Test(alive, forked_meanwhile, .timeout = 20)
+Test(alive, forked_meanwhile)
 {
 	struct rdma_event_channel *channel = sv_cm_create_event_channel();
 	struct rdma_cm_id *id;
