@@ -63,9 +63,9 @@ static void peer_post(struct peer *p, uint8_t cnt)
 	MUST(read(p->sock, &cnt, 1) == 1);
 }
 
-static void peer_start(struct peer *p)
+/* Returns our end of the socket to connect through. */
+static int peer_fork(struct peer *p)
 {
-	struct side_msg mine = { 0 }, theirs;
 	int sock[2], link_sock[2];
 
 	MUST(!socketpair(AF_UNIX, SOCK_STREAM, 0, sock));
@@ -82,13 +82,38 @@ static void peer_start(struct peer *p)
 	close(sock[1]);
 	close(link_sock[1]);
 	p->sock = sock[0];
+	return link_sock[0];
+}
+
+static void peer_join(struct peer *p, int link_sock)
+{
+	struct side_msg mine = { 0 }, theirs;
+
 	side_open(&p->s, NULL);
 	p->mr = side_reg(&p->s, buf, sizeof(buf));
-	join_remote(&p->s, link_sock[0], &mine, &theirs);
+	join_remote(&p->s, link_sock, &mine, &theirs);
 	p->addr = theirs.addr;
 	p->rkey = theirs.rkey;
 	/* It is ready to receive. */
 	peer_post(p, 0);
+}
+
+static void peer_start(struct peer *p)
+{
+	peer_join(p, peer_fork(p));
+}
+
+/*
+ * All are there before there is a thread of ours: in a child that is forked beside
+ * one, the address sanitizer's allocator may stay locked.
+ */
+static void peers_start(struct peer *a, struct peer *b)
+{
+	int sock_a = peer_fork(a);
+	int sock_b = peer_fork(b);
+
+	peer_join(a, sock_a);
+	peer_join(b, sock_b);
 }
 
 static void peer_end(struct peer *p)
@@ -154,11 +179,11 @@ static void expect_death(struct peer *p, unsigned int after_ms)
 static void stopped(enum ibv_wr_opcode op, uint32_t len, bool direct)
 {
 	struct peer p, other;
+	struct ibv_wc wc;
 
 	limit(LIMIT_S);
 	side_direct(direct);
-	peer_start(&p);
-	peer_start(&other);
+	peers_start(&p, &other);
 	peer_post(&p, 8);
 	MUST(!post(&p.s, message(&p, op, len)));
 	cr_assert_eq(wait_wc(p.s.scq).status, IBV_WC_SUCCESS);
@@ -167,7 +192,8 @@ static void stopped(enum ibv_wr_opcode op, uint32_t len, bool direct)
 	expect_death(&p, LIMIT_S * 1000 - 100);
 	peer_post(&other, 1);
 	MUST(!post(&other.s, message(&other, IBV_WR_SEND, 8)));
-	cr_assert_eq(wait_wc(other.s.scq).status, IBV_WC_SUCCESS);
+	wc = wait_wc(other.s.scq);
+	cr_assert_eq(wc.status, IBV_WC_SUCCESS, "%d", wc.status);
 	peer_end(&p);
 	peer_end(&other);
 }
