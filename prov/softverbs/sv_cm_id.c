@@ -31,7 +31,8 @@ static void fork_parent(void)
 /*
  * Descriptors are close-on-exec, but a child that lives on without exec would
  * keep the parent's connections and ports alive: close what we inherited.
- * Conns go; ids stay until the child destroys them.
+ * Conns go; ids stay until the child destroys them. sv_core.c's handler, which was
+ * registered before this one, has ended the engine.
  */
 static void fork_child(void)
 {
@@ -39,7 +40,6 @@ static void fork_child(void)
 	struct sv_id *id;
 	struct list *pos;
 
-	sv_engine_fork_child();
 	while ((pos = list_pop(&sv_cm.conns))) {
 		conn = list_entry(pos, struct sv_conn, node);
 		if (conn->sock >= 0)
@@ -63,9 +63,8 @@ static void fork_child(void)
 	sv_rdv_fork_child();
 	sv_fault_cm_fork_child();
 	sv_handover_fork_child();
-	sv_core_fork_child();
 	sv_cm.process++;
-	lock_init(&sv_cm.lock);
+	lock_drop(&sv_cm.lock);
 }
 
 int sv_cm_enter(void)

@@ -44,7 +44,6 @@ static void fork_parent(void)
 	lock_drop(&contexts_lock);
 }
 
-/* The connection manager, if in use, calls both as well: that is all right. */
 static void fork_child(void)
 {
 	sv_engine_fork_child();

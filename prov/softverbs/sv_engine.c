@@ -495,7 +495,7 @@ void sv_engine_fork_parent(void)
 /*
  * The thread is gone, and the epoll set is shared with the parent: closing our
  * descriptor of it leaves the parent's entries alone, removing entries would
- * not. The lock is held by a thread id that no longer exists; make it anew.
+ * not.
  */
 void sv_engine_fork_child(void)
 {
@@ -516,7 +516,7 @@ void sv_engine_fork_child(void)
 	engine.waiters = 0;
 	engine.first = NULL;
 	engine.last = NULL;
-	lock_init(&engine.lock);
+	lock_drop(&engine.lock);
 	pthread_cond_init(&engine.idle, NULL);
 	while ((defer = engine.deferred)) {
 		engine.deferred = defer->next;
