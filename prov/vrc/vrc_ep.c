@@ -57,9 +57,10 @@ static int ep_close(struct fid *fid)
 		ret = vrc_ep_drain(ep);
 		if (ret)
 			return ret;
-		vrc_qp_destroy(ep);
+		/* First: its number may be a new queue pair's at once. */
 		if (ep->srx)
 			vrc_srx_detach(ep);
+		vrc_qp_destroy(ep);
 		vrc_cq_unreserve(ep->tx_cq, tx_entries(ep));
 		rx_unreserve(ep);
 		vrc_cntr_disable(ep);
