@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Reliable datagrams: what libfabric's ofi_rxm makes of a provider's connected
- * endpoints, which is how MPI uses it. All nodes are in one process, and whoever
- * waits for one reads the completion queues of all.
+ * endpoints, which is how MPI uses it. All nodes are in one process, but for one
+ * that is killed, and whoever waits for one reads the completion queues of all.
  */
+#include <signal.h>
+
 #include <rdma/fi_atomic.h>
 
 #include "common.h"
@@ -131,6 +133,7 @@ static int close_nodes(void)
 
 /* Errors are failures unless the case expects them. */
 static bool errors_expected;
+static unsigned int error_cnt;
 
 static void read_error(struct node *n)
 {
@@ -138,6 +141,7 @@ static void read_error(struct node *n)
 	char text[128];
 
 	ASSERT_EQ(fi_cq_readerr(n->cq, &err, 0), 1);
+	error_cnt++;
 	if (!errors_expected)
 		FAIL("node %td: completion error %d (%s), %d (%s)", n - nodes,
 		     err.err, fi_strerror(err.err), err.prov_errno,
@@ -564,6 +568,72 @@ static int multi_recv(void)
 	return close_nodes();
 }
 
+static int peer_main(int sock, void *arg)
+{
+	struct node *n = &nodes[0];
+	struct fi_info *info = rdm_info(NULL);
+	unsigned int turn = 0;
+
+	(void)arg;
+	if (info) {
+		fi_freeinfo(info);
+		node_cnt = 1;
+		open_node(n, NULL);
+	}
+	tell(sock, &n->name_len, sizeof(n->name_len));
+	tell(sock, n->name, n->name_len);
+	while (node_cnt) {
+		poll_all();
+		relax(&turn);
+	}
+	return 0;
+}
+
+/*
+ * A peer dies before it has taken what was injected. ofi_rxm has no context for
+ * what it injects, and must not be told of one that fails. What is sent behind it
+ * is told, unless it went into a socket.
+ */
+static int injects_fail(void)
+{
+	enum { INJECTS = 50 };
+	static struct fi_context2 context;
+	struct fi_cq_tagged_entry entry;
+	struct node *n = &nodes[0];
+	uint8_t tx[1000] = { 0 };
+	char name[NAME_MAX_LEN];
+	unsigned int turn = 0;
+	size_t name_len;
+	struct peer p;
+	uint64_t end;
+
+	peer_start(&p, peer_main, NULL);
+	hear(p.sock, &name_len, sizeof(name_len));
+	if (!name_len) {
+		peer_join(&p);
+		return no_provider();
+	}
+	hear(p.sock, name, name_len);
+	node_cnt = 1;
+	open_node(n, NULL);
+	ASSERT_EQ(fi_av_insert(n->av, name, 1, &n->peers[1], 0, NULL), 1);
+	POST(fi_inject(n->ep, tx, 8, n->peers[1]));
+	peer_kill(&p, SIGSTOP);
+	for (unsigned int i = 0; i < INJECTS; i++)
+		POST(fi_inject(n->ep, tx, 8, n->peers[1]));
+	POST(fi_send(n->ep, tx, sizeof(tx), NULL, n->peers[1], &context));
+	peer_kill(&p, SIGKILL);
+	errors_expected = true;
+	end = now_us() + (uint64_t)slow_ms(10000) * 1000;
+	while (!error_cnt && !take(n, &context, &entry)) {
+		if (now_us() > end)
+			FAIL("the send to a dead peer never completed");
+		poll_all();
+		relax(&turn);
+	}
+	return close_nodes();
+}
+
 /*
  * A peer goes and another comes where it was. What was under way may fail; after
  * that, all is well.
@@ -609,7 +679,7 @@ int main(int argc, char **argv)
 		CASE(messages), CASE(to_itself), CASE_COLD(shared_receives),
 		CASE(tagged), CASE(data_and_inject), CASE(unexpected),
 		CASE(all_at_once), CASE(rma), CASE(atomics), CASE(multi_recv),
-		CASE(comes_back), { NULL, NULL, 0 },
+		CASE(injects_fail), CASE(comes_back), { NULL, NULL, 0 },
 	};
 
 	return run_cases(argc, argv, cases);

@@ -145,6 +145,9 @@ struct vrc_domain {
 	bool rm_disabled; /* FI_RM_DISABLED was asked for */
 	/* The application registers nothing (no FI_MR_LOCAL): vrc_local.c. */
 	bool local_reg;
+	/* ofi_rxm is between us and the application: vrc_cq_read.c. Relaxed:
+	 * it registers its pools before it posts. */
+	atomic_bool layered;
 	/* Takes what nobody wants of atomics; NULL without FI_ATOMIC. */
 	uint64_t *scratch;
 	struct ibv_mr *scratch_mr;

@@ -17,7 +17,7 @@
 /*
  * "Not through a cache": a flag of libfabric's own, in no public header, with
  * which the providers that it layers over others (ofi_rxm) register their pools.
- * The same bit in 1.17 and in 2.x.
+ * The same bit in 1.17 and in 2.x. It also tells us that one is there.
  */
 #define VRC_MR_NOCACHE (UINT64_C(1) << 60)
 

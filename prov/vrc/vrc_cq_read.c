@@ -100,6 +100,18 @@ static __cold void tell_last(const struct vrc_req *part,
 	}
 }
 
+/*
+ * That an injected operation failed is told, though it has no context. Not to
+ * ofi_rxm, which injects what is its own, and follows the context of a failure
+ * whatever it is; that the connection is over it learns from the event queue.
+ */
+static __cold bool error_visible(const struct vrc_req *req)
+{
+	return req->context ||
+	       !atomic_load_explicit(&req->ep->domain->layered,
+				     memory_order_relaxed);
+}
+
 /* Only status, wr_id and qp_num of a failed completion mean anything. */
 static __cold bool resolve_error(const struct ibv_wc *wc,
 				 const struct vrc_req *req,
@@ -120,7 +132,7 @@ static __cold bool resolve_error(const struct ibv_wc *wc,
 	comp->err = req->op == VRC_OP_RECV ?
 			    recv_to_err(&cause, req, req->ep->domain) :
 			    status_to_err(cause.status);
-	return true;
+	return error_visible(req);
 }
 
 /* A work request of our own: nothing to see, unless it failed. */

@@ -113,6 +113,9 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr,
 			 flags & ~VRC_MR_NOCACHE);
 		return -FI_EBADFLAGS;
 	}
+	if (flags & VRC_MR_NOCACHE)
+		atomic_store_explicit(&domain->layered, true,
+				      memory_order_relaxed);
 	if (attr->iov_count != 1 || !attr->mr_iov) {
 		vrc_warn(MR, "fi_mr_reg: %zu segments, the limit is 1\n",
 			 attr->iov_count);

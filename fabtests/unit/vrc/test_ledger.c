@@ -197,6 +197,29 @@ Test(ledger, errors_are_told)
 	cr_assert(!complete(req, IBV_WC_WR_FLUSH_ERR, &comp));
 }
 
+/* What is injected has no context. Its failure is told, but not to ofi_rxm, whose
+ * own it is; it is retired and breaks the connection all the same. */
+Test(ledger, injected)
+{
+	struct vrc_comp comp;
+	struct vrc_req *req;
+
+	make_ring(0, false);
+	for (uint32_t i = 1; i <= 2; i++) {
+		req = post(VRC_OP_SEND, 0);
+		req->context = NULL;
+		cr_assert_eq(complete(req, IBV_WC_RETRY_EXC_ERR, &comp),
+			     i == 1);
+		cr_assert_eq(broken, i);
+		cr_assert_eq(tail(), i);
+		atomic_store(&domain.layered, true);
+	}
+	req = post(VRC_OP_SEND, 0);
+	cr_assert(complete(req, IBV_WC_WR_FLUSH_ERR, &comp));
+	cr_assert_eq(comp.context, req);
+	cr_assert_eq(comp.err, FI_ECANCELED);
+}
+
 /* Of several pieces the last is flushed, and tells why. */
 Test(ledger, cause_is_told)
 {
