@@ -12,6 +12,7 @@
  * What must hold is in app.h.
  */
 #include "app.h"
+#include "sv_alive.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -129,12 +130,15 @@ static void revive(struct victim *v)
 	sv_timer_cancel(&tcp->timer);
 	free(tcp->tail);
 	clean_sockets(v);
-	/* But for what is in somebody's list. */
+	/* But for what is in somebody's list, and whoever looks for signs of life
+	 * turns that of the links. */
+	sv_links_lock(true);
 	link = tcp->link;
 	timer = tcp->timer;
 	*tcp = v->fresh;
 	tcp->link = link;
 	tcp->timer = timer;
+	sv_links_lock(false);
 	tcp->tail = NULL;
 	atomic_store(&tcp->link.attention, false);
 	atomic_store(&tcp->link.dead, false);
