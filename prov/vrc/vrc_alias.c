@@ -7,7 +7,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "compiler.h"
+#include "vrc.h"
 #include "vrc_alias.h"
+#include "vrc_compat.h"
+#include "vrc_ep.h"
+#include "vrc_nosys.h"
 
 /* ---- messages ---- */
 

@@ -3,7 +3,15 @@
 #ifndef VRC_ALIAS_H
 #define VRC_ALIAS_H
 
-#include "vrc.h"
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_endpoint.h>
+
+#include "vrc_ep.h"
 
 struct vrc_alias {
 	struct fid_ep fid;
@@ -24,6 +32,10 @@ static inline struct fid_ep *vrc_alias_parent(const struct fid_ep *fid)
 	return &vrc_alias(fid)->ep->fid;
 }
 
+/* vrc_alias.c */
+int vrc_ep_alias(struct vrc_ep *ep, struct fi_alias *arg);
+
+/* vrc_alias_atomic.c */
 extern const struct fi_ops_atomic vrc_alias_atomic_ops;
 
 #endif

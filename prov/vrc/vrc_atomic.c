@@ -23,7 +23,16 @@
 #include <inttypes.h>
 #include <sys/mman.h>
 
+#include "compiler.h"
+#include "vrc.h"
+#include "vrc_atomic.h"
+#include "vrc_cm.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_mr.h"
 #include "vrc_post.h"
+#include "word_lock.h"
 
 enum {
 	ELEM_LEN = 8,

@@ -7,7 +7,22 @@
  */
 #include <stdlib.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
+#include "vrc.h"
 #include "vrc_cm.h"
+#include "vrc_cmdata.h"
+#include "vrc_credit.h"
+#include "vrc_deliver.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_eq.h"
+#include "vrc_log.h"
+#include "vrc_pep.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 static enum vrc_ep_state ep_state(const struct vrc_ep *ep)
 {

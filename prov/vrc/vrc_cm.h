@@ -1,16 +1,29 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * What the files of connection management share: vrc_cm.c (calls on active
- * endpoints), vrc_cm_id.c (rdma_cm ids), vrc_cm_event.c (events), vrc_pep.c and
- * vrc_connreq.c (the listening side).
+ * endpoints), vrc_cm_id.c (rdma_cm ids) and vrc_cm_event.c (events). The listening
+ * side is in vrc_pep.h.
  */
 #ifndef VRC_CM_H
 #define VRC_CM_H
 
-#include <string.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#include "vrc.h"
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+
+#include "compiler.h"
 #include "vrc_cmdata.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
+
+struct vrc_addr;
+struct vrc_dev;
+struct vrc_domain;
+struct vrc_ep;
+struct vrc_eq;
 
 /* An rdma_cm event, copied so that it could be acknowledged: an id whose event
  * is not must not be destroyed. */
@@ -24,7 +37,34 @@ struct vrc_cm_note {
 	uint8_t wire[UINT8_MAX];
 };
 
+enum {
+	/* How long acknowledgements may come after the peer's goodbye. */
+	VRC_LINGER_MS = 20,
+	VRC_ADDR_TIMEOUT_MS = 2000,
+	VRC_ROUTE_TIMEOUT_MS = 2000,
+};
+
+/* vrc_cm.c */
+extern const struct fi_ops_cm vrc_cm_ep_ops;
+/* fi_endpoint: take over info->handle (a connection request or a passive
+ * endpoint) and the addresses. */
+int vrc_cm_init(struct vrc_ep *ep, const struct fi_info *info) __must_check;
+/* fi_enable, before the queue pair exists: make or adopt the rdma_cm id, bind
+ * it to the source address, learn port_num. */
+int vrc_cm_enable(struct vrc_ep *ep) __must_check;
+/* fi_close: disconnects, destroys the id, drops queued events. No event of
+ * this endpoint can be handled or read once this returns. Takes eq->lock. */
+void vrc_cm_fini(struct vrc_ep *ep);
+/* The queue pair broke: one FI_SHUTDOWN, and the peer is told. Takes eq->lock,
+ * may be called with a cq->lock held, any number of times. */
+void vrc_cm_broken(struct vrc_ep *ep);
+/* A while after vrc_eq_tick: what lingers may be due. Caller holds eq->lock. */
+void vrc_cm_tick(struct vrc_eq *eq);
+
 /* vrc_cm_event.c */
+/* One rdma_cm event off eq's channel; acks it. Caller holds eq->lock. */
+void vrc_cm_event(struct vrc_eq *eq, const struct vrc_verbs_ops *ops,
+		  struct rdma_cm_event *event);
 /* Copies and acknowledges. Only events of connections have private data. */
 void vrc_cm_note_take(struct vrc_cm_note *note, const struct vrc_verbs_ops *ops,
 		      struct rdma_cm_event *event);
@@ -61,21 +101,5 @@ const struct vrc_addr *vrc_cm_pick_source(const struct vrc_dev *dev,
  * the log only. */
 void vrc_cm_id_reject(const struct vrc_verbs_ops *ops, struct rdma_cm_id *id,
 		      const void *data, size_t len);
-
-/* vrc_connreq.c */
-/* fi_reject. */
-int vrc_connreq_reject(struct fid_pep *pep, fid_t handle, const void *param,
-		       size_t paramlen);
-/* An event on a request that has no endpoint yet. Caller holds eq->lock. */
-void vrc_connreq_event(struct vrc_connreq *req, const struct vrc_cm_note *note);
-
-/* vrc_pep.c */
-/* An event on a listening id. Caller holds eq->lock. */
-void vrc_pep_event(struct vrc_pep *pep, const struct vrc_cm_note *note);
-/* The address, and the bound id for that backend, are the caller's from now
- * on. Both stay as they are if pep has no address. */
-int vrc_pep_take_id(struct vrc_pep *pep, const struct vrc_verbs_ops *ops,
-		    union vrc_sockaddr *src,
-		    struct rdma_cm_id **id) __must_check;
 
 #endif

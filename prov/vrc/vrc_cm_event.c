@@ -22,7 +22,21 @@
 #include <errno.h>
 #include <limits.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
+#include "vrc.h"
 #include "vrc_cm.h"
+#include "vrc_cmdata.h"
+#include "vrc_credit.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_eq.h"
+#include "vrc_log.h"
+#include "vrc_pep.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 static uint32_t ep_num(const struct vrc_ep *ep)
 {

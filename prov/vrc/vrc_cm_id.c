@@ -3,8 +3,16 @@
  * rdma_cm ids: making them, binding them, moving them between event channels;
  * and the addresses that they are bound to. Knows no endpoint's state.
  */
+#include "vrc.h"
 #include "vrc_cm.h"
-#include "vrc_info.h"
+#include "vrc_cmdata.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_eq.h"
+#include "vrc_log.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 bool vrc_sockaddr_set(union vrc_sockaddr *dst, const struct sockaddr *src)
 {

@@ -24,13 +24,12 @@
 #ifndef VRC_CMDATA_H
 #define VRC_CMDATA_H
 
-#include <arpa/inet.h>
 #include <endian.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "vrc.h"
+#include "vrc_ep.h"
 
 enum {
 	VRC_CMDATA_TRAILER = 1 + VRC_CM_DATA_SIZE,

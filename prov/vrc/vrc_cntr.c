@@ -16,8 +16,19 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
 #include "vrc.h"
 #include "vrc_cntr.h"
+#include "vrc_compat.h"
+#include "vrc_cq.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_nosys.h"
+#include "vrc_util.h"
+#include "vrc_wait.h"
 
 enum {
 	SPIN_US = 50, /* before a wait sleeps */

@@ -6,7 +6,24 @@
 #ifndef VRC_CNTR_H
 #define VRC_CNTR_H
 
-#include "vrc.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_eq.h>
+
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
+#include "vrc_verbs.h"
+
+struct vrc_cq;
+struct vrc_domain;
+struct vrc_ep;
+struct vrc_req;
+struct vrc_ring;
 
 struct vrc_cntr {
 	struct fid_cntr fid;
@@ -43,5 +60,30 @@ static inline bool vrc_cntr_has_fd(const struct vrc_cntr *cntr)
 {
 	return cntr->wait_obj == FI_WAIT_FD || cntr->wait_obj == FI_WAIT_SET;
 }
+
+/* vrc_cntr.c, vrc_cntr_bind.c */
+int vrc_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr,
+		  struct fid_cntr **cntr, void *context);
+int vrc_cntr_trywait(struct fid *fid);
+/* What holds a reference on a counter of that domain; NULL: it is another's. */
+atomic_int *vrc_cntr_refs(struct fid *fid, const struct vrc_domain *domain);
+/* fi_ep_bind; and when the endpoint closes. */
+int vrc_cntr_bind(struct vrc_ep *ep, struct fid *fid, uint64_t flags);
+void vrc_cntr_unbind(struct vrc_ep *ep);
+/* fi_enable, when the completion queues are known; and its reverse. */
+int vrc_cntr_enable(struct vrc_ep *ep) __must_check;
+void vrc_cntr_disable(struct vrc_ep *ep);
+/* Whether that side's work requests are counted. */
+bool vrc_cntr_tx(const struct vrc_ep *ep);
+bool vrc_cntr_rx(const struct vrc_ep *ep);
+/* The completion of req, and so of all before next, has been taken. Does no
+ * harm the second time. Caller holds the lock of the completion queue. */
+void vrc_cntr_count(struct vrc_ring *ring, const struct ibv_wc *wc,
+		    struct vrc_req *req, uint32_t next);
+/* The same for one of a shared context, which came to ep. */
+void vrc_cntr_count_shared(struct vrc_ep *ep, const struct ibv_wc *wc,
+			   struct vrc_req *req);
+/* Record number i failed without a completion. */
+void vrc_cntr_cancel(struct vrc_ring *ring, struct vrc_req *req, uint32_t i);
 
 #endif

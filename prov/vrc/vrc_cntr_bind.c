@@ -8,8 +8,14 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
 #include "vrc.h"
 #include "vrc_cntr.h"
+#include "vrc_cq.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
 
 int vrc_cntr_bind(struct vrc_ep *ep, struct fid *fid, uint64_t flags)
 {

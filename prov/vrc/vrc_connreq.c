@@ -8,7 +8,18 @@
  */
 #include <stdlib.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
 #include "vrc_cm.h"
+#include "vrc_dev.h"
+#include "vrc_ep.h"
+#include "vrc_eq.h"
+#include "vrc_info.h"
+#include "vrc_log.h"
+#include "vrc_pep.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 void vrc_connreq_free(struct vrc_connreq *req)
 {

@@ -13,7 +13,19 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "compiler.h"
+#include "list.h"
 #include "vrc.h"
+#include "vrc_cq.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_fabric.h"
+#include "vrc_log.h"
+#include "vrc_nosys.h"
+#include "vrc_stats.h"
+#include "vrc_util.h"
+#include "vrc_wait.h"
+#include "word_lock.h"
 
 enum {
 	CQ_DEFAULT_SIZE = 1024,

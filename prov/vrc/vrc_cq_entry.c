@@ -8,7 +8,12 @@
  * that comes before what the device has, the rest of the call goes the long way,
  * by way of struct vrc_comp (vrc_cq_read.c).
  */
+#include "compiler.h"
+#include "list.h"
+#include "vrc_compat.h"
 #include "vrc_cq.h"
+#include "vrc_ep.h"
+#include "word_lock.h"
 
 /* The part of a completion that entries have. */
 struct seen {

@@ -5,8 +5,19 @@
  */
 #include <stdlib.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "vrc_cm.h"
+#include "vrc_cntr.h"
 #include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_mr.h"
 #include "vrc_srx.h"
+#include "word_lock.h"
 
 /* What a successful completion of each operation reports. */
 const uint64_t vrc_op_flags[VRC_OP_CNT] = {

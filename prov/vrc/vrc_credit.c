@@ -31,7 +31,20 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
+#include "vrc.h"
+#include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_dev.h"
+#include "vrc_ep.h"
+#include "vrc_eq.h"
+#include "vrc_log.h"
+#include "vrc_mr.h"
+#include "vrc_params.h"
 #include "vrc_post.h"
+#include "vrc_util.h"
 
 enum {
 	/* Why the event queue's thread has to look again. */

@@ -16,7 +16,13 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "vrc.h"
+#include "vrc_deliver.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_mr.h"
 #include "vrc_post.h"
+#include "word_lock.h"
 
 enum { WORD_LEN = 8 };
 

@@ -20,7 +20,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "compiler.h"
+#include "vrc.h"
+#include "vrc_dev.h"
 #include "vrc_info.h"
+#include "vrc_log.h"
+#include "vrc_params.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 enum {
 	VRC_DEV_CACHE_MS = 1000,

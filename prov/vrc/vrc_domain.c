@@ -8,7 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compiler.h"
+#include "fi_names.h"
 #include "vrc.h"
+#include "vrc_atomic.h"
+#include "vrc_cntr.h"
+#include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_deliver.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_fabric.h"
+#include "vrc_log.h"
+#include "vrc_mr.h"
+#include "vrc_nosys.h"
+#include "vrc_srx.h"
+#include "vrc_stats.h"
+#include "vrc_stx.h"
+#include "vrc_wait.h"
 
 static int domain_close(struct fid *fid)
 {

@@ -9,7 +9,19 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "list.h"
+#include "vrc.h"
+#include "vrc_cntr.h"
 #include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_more.h"
+#include "vrc_mr.h"
+#include "vrc_util.h"
+#include "word_lock.h"
 
 static bool wc_is_of(const struct ibv_wc *wc, const struct vrc_ep *ep)
 {

@@ -6,8 +6,29 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "vrc.h"
+#include "vrc_alias.h"
+#include "vrc_atomic.h"
+#include "vrc_cm.h"
+#include "vrc_cntr.h"
+#include "vrc_compat.h"
+#include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_eq.h"
+#include "vrc_fabric.h"
+#include "vrc_log.h"
+#include "vrc_more.h"
+#include "vrc_nosys.h"
 #include "vrc_post.h"
 #include "vrc_srx.h"
+#include "vrc_stats.h"
+#include "vrc_stx.h"
+#include "word_lock.h"
 
 static void refs_drop(struct vrc_ep *ep)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The endpoint: its ledger (two rings of records, one per posted operation), its
- * connection, its queue pair. Part of vrc.h, which includes it.
+ * connection, its queue pair.
  */
 #ifndef VRC_EP_H
 #define VRC_EP_H
 
-#include <netinet/in.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <sys/socket.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include <rdma/fabric.h>
 #include <rdma/fi_endpoint.h>
@@ -17,16 +17,10 @@
 #include "compiler.h"
 #include "list.h"
 #include "lock.h"
-#include "word_lock.h"
+#include "vrc.h"
+#include "vrc_util.h"
 #include "vrc_verbs.h"
-
-/* A sockaddr of any family that rdma_cm takes. */
-union vrc_sockaddr {
-	struct sockaddr sa;
-	struct sockaddr_in in;
-	struct sockaddr_in6 in6;
-	struct sockaddr_storage storage;
-};
+#include "word_lock.h"
 
 struct vrc_cntr;
 struct vrc_connreq;
@@ -37,6 +31,13 @@ struct vrc_eq;
 struct vrc_more;
 struct vrc_srx;
 struct vrc_stx;
+
+enum {
+	/* Scatter/gather entries that an operation may have. */
+	VRC_IOV_LIMIT = 4,
+	/* How long a closing or broken queue pair may take to flush. */
+	VRC_FLUSH_TIMEOUT_MS = 1000,
+};
 
 /* What a record in the ledger is about. */
 enum vrc_op {
@@ -275,6 +276,8 @@ struct vrc_ep {
 	bool rx_settled;
 };
 
+VRC_CONVERTER(vrc_ep, fid_ep)
+
 static inline bool vrc_req_in_ring(const struct vrc_req *req)
 {
 	return req->op < VRC_OP_SHARED_RECV;
@@ -284,5 +287,39 @@ static inline struct vrc_ring *vrc_req_ring(const struct vrc_req *req)
 {
 	return req->op == VRC_OP_RECV ? &req->ep->rx : &req->ep->tx;
 }
+
+/* vrc_ep.c */
+int vrc_ep_open(struct fid_domain *domain, struct fi_info *info,
+		struct fid_ep **ep, void *context);
+
+/* vrc_ep_opt.c */
+int vrc_ep_getopt(fid_t fid, int level, int name, void *val, size_t *len);
+int vrc_ep_setopt(fid_t fid, int level, int name, const void *val, size_t len);
+
+/* vrc_ep_info.c */
+/* FI_GETOPSFLAG and FI_SETOPSFLAG: *flags has FI_TRANSMIT or FI_RECV, and is or
+ * becomes the rest of *tx or *rx. */
+int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,
+		    _Atomic uint64_t *tx, _Atomic uint64_t *rx);
+/* 0, or -FI_EINVAL and a warning that says what is wrong with info. */
+int vrc_ep_info_check(const struct vrc_domain *domain,
+		      const struct fi_info *info) __must_check;
+
+/* vrc_qp.c: an endpoint's queue pair. All return 0 or -FI_E*. */
+/* Makes the queue pair and brings it to INIT, so that receives can be posted.
+ * ep->port_num is known. */
+int vrc_qp_create(struct vrc_ep *ep) __must_check;
+/* To RTR and RTS with ep->cm.id's path and our timers; reads the ACK timeout
+ * back. On iWARP the kernel does it: nothing to do. */
+int vrc_qp_connect(struct vrc_ep *ep) __must_check;
+/* To ERR, so that everything posted flushes. Harmless when repeated. */
+void vrc_qp_error(struct vrc_ep *ep);
+void vrc_qp_destroy(struct vrc_ep *ep);
+
+/* vrc_drain.c */
+/* fi_close: every posted operation is turned into a completion that does not
+ * need the endpoint, then the queue pair is destroyed. Bounded by
+ * VRC_FLUSH_TIMEOUT_MS. */
+int vrc_ep_drain(struct vrc_ep *ep) __must_check;
 
 #endif

@@ -5,7 +5,12 @@
  */
 #include <inttypes.h>
 
+#include "compiler.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
 #include "vrc_info.h"
+#include "vrc_log.h"
 
 static bool in_range(const char *name, size_t value, size_t min, size_t max)
 {

@@ -3,7 +3,10 @@
  * fi_getopt(3) and fi_setopt(3) of endpoints. All there is can only be read: the
  * limits are the info's, and follow from it.
  */
-#include "vrc.h"
+#include "compiler.h"
+#include "vrc_compat.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
 
 /* False: no such option. */
 static bool value_of(const struct vrc_ep *ep, int name, size_t *value)

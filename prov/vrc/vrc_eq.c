@@ -17,7 +17,18 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
+#include "vrc.h"
 #include "vrc_cm.h"
+#include "vrc_eq.h"
+#include "vrc_fabric.h"
+#include "vrc_log.h"
+#include "vrc_nosys.h"
+#include "vrc_pep.h"
+#include "vrc_util.h"
+#include "vrc_wait.h"
 
 struct vrc_eq_event {
 	struct list node;

@@ -9,7 +9,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "vrc.h"
+#include "compiler.h"
+#include "lock.h"
+#include "vrc_cm.h"
+#include "vrc_credit.h"
+#include "vrc_eq.h"
+#include "vrc_log.h"
+#include "vrc_verbs.h"
 
 enum {
 	/* Connection events handled in one go, so that no call is endless. */

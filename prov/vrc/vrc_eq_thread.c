@@ -13,7 +13,13 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "lock.h"
 #include "vrc.h"
+#include "vrc_cm.h"
+#include "vrc_credit.h"
+#include "vrc_eq.h"
+#include "vrc_log.h"
+#include "vrc_util.h"
 
 /* Between two ticks. */
 enum { TICK_MS = 1 };

@@ -6,7 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compiler.h"
 #include "vrc.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_eq.h"
+#include "vrc_fabric.h"
+#include "vrc_log.h"
+#include "vrc_nosys.h"
+#include "vrc_pep.h"
+#include "vrc_wait.h"
 
 static int fabric_close(struct fid *fid)
 {

@@ -11,7 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "compiler.h"
 #include "vrc_info.h"
+#include "vrc_util.h"
+#include "vrc_whynot.h"
 
 int vrc_hints_family(const struct fi_info *hints)
 {

@@ -22,7 +22,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "vrc_dev.h"
 #include "vrc_info.h"
+#include "vrc_log.h"
+#include "vrc_params.h"
+#include "vrc_util.h"
+#include "vrc_whynot.h"
 
 /* Bits that libfabric's core keeps for itself, and one of 2.x. */
 #define CORE_PROV_ONLY (1ULL << 59)

@@ -12,7 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "compiler.h"
+#include "fi_names.h"
+#include "vrc_dev.h"
 #include "vrc_info.h"
+#include "vrc_log.h"
+#include "vrc_whynot.h"
 
 enum { FLAGS_STR = 160 };
 

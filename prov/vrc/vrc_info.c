@@ -12,7 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compiler.h"
+#include "fi_names.h"
+#include "vrc_credit.h"
+#include "vrc_dev.h"
+#include "vrc_ep.h"
 #include "vrc_info.h"
+#include "vrc_params.h"
+#include "vrc_util.h"
 
 /* fi_freeinfo frees these with free(). */
 bool vrc_info_set_addr(void **addr, size_t *addrlen, const struct sockaddr *sa)

@@ -9,7 +9,16 @@
 #ifndef VRC_INFO_H
 #define VRC_INFO_H
 
-#include "vrc.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <rdma/fabric.h>
+
+#include "compiler.h"
+#include "vrc_dev.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 #include "vrc_whynot.h"
 
 struct ifaddrs;
@@ -53,6 +62,17 @@ struct vrc_query {
 	struct vrc_whynot why;
 };
 
+/* vrc_getinfo.c */
+int vrc_getinfo(uint32_t version, const char *node, const char *service,
+		uint64_t flags, const struct fi_info *hints,
+		struct fi_info **info);
+/* The info of an incoming connection on dev: pep_info narrowed to the device
+ * and the two addresses. Caller owns it (fi_freeinfo). NULL: out of memory. */
+struct fi_info *vrc_info_for_connreq(const struct vrc_dev *dev,
+				     const struct fi_info *pep_info,
+				     const struct sockaddr *src,
+				     const struct sockaddr *dst);
+
 /* vrc_getaddr.c */
 enum { VRC_MAX_ADDRS = 16 };
 struct vrc_addrs {
@@ -84,19 +104,6 @@ struct vrc_scan {
 int vrc_scan_all(struct vrc_scan *scan) __must_check;
 /* The embedded device whether or not it would be offered. */
 int vrc_scan_softverbs(struct vrc_scan *scan) __must_check;
-
-/* vrc_dev.c */
-/* Why the last look at the devices left some out; "" if it did not. */
-void vrc_dev_notes(char *buf, size_t len);
-/* Frees the cached list, so that the next look is a fresh one. */
-void vrc_dev_forget(void);
-/* Once per process: that memlock is so low that hardware will not work. */
-void vrc_dev_check_memlock(const struct vrc_dev *dev, bool warn);
-/* "10.7.0.0/24"; the name of the fabric that an address is on. */
-void vrc_dev_net_name(const struct sockaddr *sa, uint8_t prefix_len, char *buf,
-		      size_t len);
-/* True if sa is on the IP network of addr. */
-bool vrc_dev_on_link(const struct vrc_addr *addr, const struct sockaddr *sa);
 
 /* vrc_hints.c */
 /* What can be said without looking at a device. False: a reason was added. */

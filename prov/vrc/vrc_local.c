@@ -8,7 +8,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "vrc_post.h"
+#include "vrc.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_mr.h"
 
 int vrc_local_open(struct vrc_ring *ring)
 {

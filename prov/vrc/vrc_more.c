@@ -15,7 +15,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "vrc_post.h"
+#include "lock.h"
+#include "vrc.h"
+#include "vrc_cm.h"
+#include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_more.h"
 
 enum { CHAIN_MAX = 16 };
 

@@ -12,7 +12,14 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "compiler.h"
 #include "vrc.h"
+#include "vrc_compat.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_log.h"
+#include "vrc_mr.h"
+#include "vrc_nosys.h"
 
 static_assert(sizeof(void *) == 8, "a descriptor holds a tag and an lkey");
 

@@ -2,6 +2,10 @@
 /*
  * Messages: fi_send(3) and fi_recv(3) and their kin.
  */
+#include "compiler.h"
+#include "vrc_ep.h"
+#include "vrc_nosys.h"
+#include "vrc_post.h"
 #include "vrc_small.h"
 
 static __hot_inline ssize_t send_iov(struct fid_ep *fid,

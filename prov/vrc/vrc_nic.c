@@ -13,7 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "compiler.h"
+#include "vrc.h"
+#include "vrc_dev.h"
 #include "vrc_info.h"
+#include "vrc_nosys.h"
 
 static const struct fi_ops nic_fi_ops;
 

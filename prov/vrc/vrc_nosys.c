@@ -3,7 +3,8 @@
  * What we do not offer, one function per signature, all -FI_ENOSYS. libfabric's
  * inlines jump through these tables without looking, so no slot may be NULL.
  */
-#include "vrc.h"
+#include "vrc_compat.h"
+#include "vrc_nosys.h"
 
 int vrc_nosys_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {

@@ -7,7 +7,19 @@
  */
 #include <stdlib.h>
 
+#include "compiler.h"
+#include "lock.h"
+#include "vrc.h"
 #include "vrc_cm.h"
+#include "vrc_dev.h"
+#include "vrc_ep.h"
+#include "vrc_eq.h"
+#include "vrc_fabric.h"
+#include "vrc_log.h"
+#include "vrc_nosys.h"
+#include "vrc_pep.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 enum {
 	/* Requests that may wait, unless set with FI_BACKLOG; also what Linux

@@ -6,7 +6,17 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
 #include "vrc.h"
+#include "vrc_cntr.h"
+#include "vrc_cq.h"
+#include "vrc_domain.h"
+#include "vrc_log.h"
+#include "vrc_nosys.h"
+#include "vrc_wait.h"
+#include "word_lock.h"
 
 struct vrc_poll {
 	struct fid_poll fid;

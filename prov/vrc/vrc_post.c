@@ -13,7 +13,14 @@
  */
 #include <errno.h>
 
+#include "compiler.h"
+#include "vrc.h"
+#include "vrc_credit.h"
+#include "vrc_ep.h"
+#include "vrc_more.h"
+#include "vrc_mr.h"
 #include "vrc_post.h"
+#include "word_lock.h"
 
 int vrc_tx_not_ready(const struct vrc_ep *ep)
 {

@@ -8,10 +8,21 @@
 #ifndef VRC_POST_H
 #define VRC_POST_H
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/uio.h>
 
-#include "vrc.h"
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
+
+#include "compiler.h"
+#include "vrc_deliver.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_mr.h"
+#include "word_lock.h"
 
 /* What an operation may be given. Completion levels and kinds of operation that
  * an RC queue pair cannot give are not among it: to carry them out as something
@@ -59,9 +70,6 @@ int vrc_gate_send(struct vrc_ep *ep, struct ibv_send_wr *wr, bool more);
  * follow. */
 ssize_t vrc_gate_recv(struct vrc_ep *ep, struct ibv_recv_wr *wr, bool more,
 		      bool locked);
-/* vrc_deliver.c: vrc_tx_post for FI_DELIVERY_COMPLETE. */
-ssize_t vrc_deliver_post(struct vrc_ep *ep, const struct vrc_tx *tx,
-			 bool locked);
 /* Whether an operation of these flags may be held. One whose data must be the
  * caller's again when we return may not: it is read when it is posted. */
 static __hot_inline bool vrc_holds(uint64_t flags)
@@ -432,5 +440,14 @@ out:
 		word_lock_drop(&ep->rx_lock);
 	return ret;
 }
+
+/* vrc_msg.c, vrc_rma.c */
+extern const struct fi_ops_msg vrc_msg_ops_locked;
+extern const struct fi_ops_msg vrc_msg_ops_unlocked;
+/* Of endpoints whose receives are posted to a shared context. */
+extern const struct fi_ops_msg vrc_msg_ops_locked_srx;
+extern const struct fi_ops_msg vrc_msg_ops_unlocked_srx;
+extern const struct fi_ops_rma vrc_rma_ops_locked;
+extern const struct fi_ops_rma vrc_rma_ops_unlocked;
 
 #endif

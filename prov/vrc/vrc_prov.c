@@ -9,8 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "vrc.h"
+#include "compiler.h"
+#include "vrc_dev.h"
+#include "vrc_fabric.h"
 #include "vrc_info.h"
+#include "vrc_log.h"
+#include "vrc_params.h"
 
 struct vrc_params vrc_params = {
 	.softverbs = VRC_SOFTVERBS_AUTO,

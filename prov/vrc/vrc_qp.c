@@ -8,7 +8,22 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "compiler.h"
+#include "vrc.h"
+#include "vrc_cntr.h"
+#include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_more.h"
+#include "vrc_mr.h"
+#include "vrc_params.h"
 #include "vrc_post.h"
+#include "vrc_srx.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 enum {
 	/* 7: without end, as the sender of a message may expect. */

@@ -2,7 +2,11 @@
 /*
  * Remote memory: fi_read(3) and fi_write(3) and their kin.
  */
+#include "compiler.h"
+#include "vrc_ep.h"
+#include "vrc_post.h"
 #include "vrc_small.h"
+#include "word_lock.h"
 
 /* What differs from call to call. */
 struct rma {

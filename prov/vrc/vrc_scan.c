@@ -20,7 +20,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compiler.h"
+#include "vrc.h"
+#include "vrc_dev.h"
 #include "vrc_info.h"
+#include "vrc_params.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 static void note(struct vrc_scan *scan, const char *fmt, ...)
 	__printf_like(2, 3);

@@ -11,9 +11,23 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
+#include "vrc.h"
+#include "vrc_cntr.h"
+#include "vrc_compat.h"
+#include "vrc_cq.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
 #include "vrc_info.h"
+#include "vrc_log.h"
+#include "vrc_mr.h"
+#include "vrc_nosys.h"
+#include "vrc_params.h"
 #include "vrc_post.h"
 #include "vrc_srx.h"
+#include "word_lock.h"
 
 /* A completion queue in which the context's receives may end. */
 struct srx_cq {

@@ -9,7 +9,24 @@
 #ifndef VRC_SRX_H
 #define VRC_SRX_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_endpoint.h>
+
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
 #include "vrc.h"
+#include "vrc_ep.h"
+#include "vrc_verbs.h"
+#include "word_lock.h"
+
+struct vrc_domain;
 
 struct vrc_srx {
 	struct fid_ep fid;
@@ -44,11 +61,7 @@ struct vrc_srx {
 	_Alignas(CACHELINE) struct vrc_req *_Atomic freed;
 };
 
-static inline struct vrc_srx *vrc_srx(const struct fid_ep *fid)
-{
-	return (struct vrc_srx *)((char *)(uintptr_t)fid -
-				  offsetof(struct vrc_srx, fid));
-}
+VRC_CONVERTER(vrc_srx, fid_ep)
 
 /* The record's completion is read: it may be used again. */
 static __hot_inline void vrc_srx_put(struct vrc_srx *srx, struct vrc_req *req)
@@ -66,6 +79,20 @@ static __hot_inline void vrc_srx_put(struct vrc_srx *srx, struct vrc_req *req)
 }
 
 /* vrc_srx.c */
+int vrc_srx_open(struct fid_domain *domain, struct fi_rx_attr *attr,
+		 struct fid_ep **srx, void *context);
+/* fi_ep_bind; and when the endpoint closes. */
+int vrc_srx_bind(struct vrc_ep *ep, struct fid *fid);
+void vrc_srx_unbind(struct vrc_ep *ep);
+/* fi_enable of an endpoint that has one: room in its completion queue; then,
+ * when it has a queue pair, its place among those that a completion may be of.
+ * And the reverse of both. */
+int vrc_srx_reserve(struct vrc_ep *ep) __must_check;
+void vrc_srx_unreserve(struct vrc_ep *ep);
+void vrc_srx_attach(struct vrc_ep *ep);
+void vrc_srx_detach(struct vrc_ep *ep);
+struct ibv_srq *vrc_srx_srq(const struct vrc_ep *ep); /* or NULL */
+ssize_t vrc_srx_size_left(struct fid_ep *srx);
 /* The endpoint whose queue pair that is, or NULL. Caller holds the lock of its
  * completion queue, which keeps it. */
 struct vrc_ep *vrc_srx_ep(struct vrc_srx *srx, uint32_t qp_num);

@@ -9,7 +9,15 @@
 
 #include <rdma/fi_ext_vrc.h>
 
+#include "compiler.h"
+#include "vrc.h"
+#include "vrc_cq.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
 #include "vrc_post.h"
+#include "vrc_stats.h"
+#include "word_lock.h"
 
 /* Where the values go: as many as fit, and how many there are. */
 struct out {

@@ -7,7 +7,13 @@
  */
 #include <stdlib.h>
 
+#include "compiler.h"
 #include "vrc.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_nosys.h"
+#include "vrc_stx.h"
 
 struct vrc_stx {
 	struct fid_stx fid;

@@ -8,7 +8,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "vrc.h"
+#include <rdma/fi_errno.h>
+
+#include "compiler.h"
+#include "vrc_util.h"
 
 uint64_t vrc_now_ms(void)
 {

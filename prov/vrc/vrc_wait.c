@@ -10,7 +10,18 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "compiler.h"
+#include "list.h"
+#include "lock.h"
 #include "vrc.h"
+#include "vrc_cntr.h"
+#include "vrc_cq.h"
+#include "vrc_eq.h"
+#include "vrc_fabric.h"
+#include "vrc_log.h"
+#include "vrc_nosys.h"
+#include "vrc_util.h"
+#include "vrc_wait.h"
 
 enum { LOOK_MS = 100 }; /* what makes no event is seen within */
 

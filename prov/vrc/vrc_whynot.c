@@ -3,12 +3,14 @@
  * The reasons for what fi_getinfo turned down; see vrc_whynot.h.
  */
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "vrc.h"
+#include "compiler.h"
+#include "vrc_log.h"
 #include "vrc_whynot.h"
 
 /* True if list, names separated by ',' or ';', has vrc without a '^'. The

@@ -10,6 +10,16 @@
 
 #include "fake.h"
 #include "fake_alloc.h"
+#include "vrc.h"
+#include "vrc_cm.h"
+#include "vrc_cntr.h"
+#include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_deliver.h"
+#include "vrc_domain.h"
+#include "vrc_info.h"
+#include "vrc_log.h"
+#include "vrc_params.h"
 
 struct fi_provider vrc_prov = { .name = "vrc" };
 struct vrc_params vrc_params;
@@ -480,7 +490,6 @@ const struct vrc_addr *vrc_dev_find_addr(const struct vrc_dev *dev,
 	return NULL;
 }
 
-bool vrc_dev_on_link(const struct vrc_addr *addr, const struct sockaddr *sa);
 bool vrc_dev_on_link(const struct vrc_addr *addr, const struct sockaddr *sa)
 {
 	return addr->addr.sa.sa_family == sa->sa_family;

@@ -7,8 +7,13 @@
 #ifndef FAKE_H
 #define FAKE_H
 
-#include "../../../prov/vrc/vrc_cm.h"
 #include "clean_test.h"
+#include "vrc_dev.h"
+#include "vrc_ep.h"
+#include "vrc_eq.h"
+#include "vrc_fabric.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 enum fake_call {
 	FAKE_CREATE_CHANNEL,

@@ -14,7 +14,12 @@
 #include <string.h>
 
 #include "fake_verbs.h"
+#include "vrc_dev.h"
 #include "vrc_info.h"
+#include "vrc_log.h"
+#include "vrc_params.h"
+#include "vrc_util.h"
+#include "vrc_verbs.h"
 
 enum { FAKE_ROUTES = 8 };
 

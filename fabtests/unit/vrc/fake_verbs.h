@@ -14,11 +14,14 @@
 #ifndef FAKE_VERBS_H
 #define FAKE_VERBS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <rdma/fabric.h>
+
 #include "clean_test.h"
-#include "vrc.h"
+#include "vrc_verbs.h"
 
 enum { FAKE_DEVICES = 4, FAKE_ADDRS = 12 };
 

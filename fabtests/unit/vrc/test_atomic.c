@@ -6,7 +6,20 @@
  */
 #include <criterion/criterion.h>
 
-#include "../../../prov/vrc/vrc_post.h"
+#include "vrc.h"
+#include "vrc_atomic.h"
+#include "vrc_cm.h"
+#include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_deliver.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_more.h"
+#include "vrc_mr.h"
+#include "vrc_post.h"
+#include "vrc_verbs.h"
 
 struct fi_provider vrc_prov = { .name = "vrc" };
 

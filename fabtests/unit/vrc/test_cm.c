@@ -7,6 +7,9 @@
 
 #include "fake.h"
 #include "fake_alloc.h"
+#include "vrc_cm.h"
+#include "vrc_cmdata.h"
+#include "vrc_pep.h"
 
 static struct vrc_eq *eq;
 

@@ -4,7 +4,8 @@
  */
 #include <criterion/criterion.h>
 
-#include "../../../prov/vrc/vrc_cmdata.h"
+#include "vrc_cmdata.h"
+#include "vrc_ep.h"
 
 static const uint8_t text[VRC_CM_DATA_SIZE] = "abcdefghijklmnopqrstuvwxyz01234";
 

@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "fake_verbs.h"
+#include "vrc_dev.h"
+#include "vrc_ep.h"
 #include "vrc_info.h"
 
 #define RMA_MR                                                                 \

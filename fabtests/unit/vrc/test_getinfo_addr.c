@@ -17,7 +17,10 @@
 #include <unistd.h>
 
 #include "fake_verbs.h"
+#include "vrc_dev.h"
 #include "vrc_info.h"
+#include "vrc_params.h"
+#include "vrc_util.h"
 
 static struct fi_info *hints;
 static struct fi_info *info;

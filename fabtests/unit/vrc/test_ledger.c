@@ -6,8 +6,17 @@
  */
 #include <criterion/criterion.h>
 
-#include "../../../prov/vrc/vrc_post.h"
-#include "../../../prov/vrc/vrc_srx.h"
+#include "vrc_cm.h"
+#include "vrc_cntr.h"
+#include "vrc_cq.h"
+#include "vrc_credit.h"
+#include "vrc_dev.h"
+#include "vrc_domain.h"
+#include "vrc_ep.h"
+#include "vrc_log.h"
+#include "vrc_mr.h"
+#include "vrc_post.h"
+#include "vrc_srx.h"
 
 struct fi_provider vrc_prov = { .name = "vrc" };
 static int broken;

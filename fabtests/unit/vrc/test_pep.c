@@ -5,8 +5,12 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
+#include <rdma/fi_cm.h>
+
 #include "fake.h"
 #include "fake_alloc.h"
+#include "vrc_cmdata.h"
+#include "vrc_pep.h"
 
 static struct vrc_eq *eq;
 static struct vrc_pep *pep;
