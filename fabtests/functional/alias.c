@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* Aliases of an endpoint, and the flags that calls without flags have. */
-#include "common.h"
+#include "pair.h"
 
 enum { LEN = 64, OPS = 8 };
-
-static struct end srv, cli;
-static struct buf tx, rx;
 
 /* Nothing completes visibly unless it asks for it. */
 static void open_all(void)
@@ -14,19 +11,7 @@ static void open_all(void)
 			     .rx_bind = FI_SELECTIVE_COMPLETION,
 			     .two_cqs = true };
 
-	make_pair(&srv, &cli, &how);
-	buf_open(&cli, &tx, OPS * LEN, ALL_ACCESS);
-	buf_open(&srv, &rx, OPS * LEN, ALL_ACCESS);
-}
-
-static int close_all(void)
-{
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
+	pair_open(&how, OPS * LEN);
 }
 
 static uint64_t flags_of(struct fid_ep *ep, uint64_t side)
@@ -87,7 +72,7 @@ static int completes_where_its_endpoint_does_not(void)
 	expect_no_comp(srv.cq, 20);
 	ASSERT_OK(fi_close(&loud->fid));
 	ASSERT_OK(fi_close(&loud_srv->fid));
-	return close_all();
+	return pair_close();
 }
 
 static int data_and_injects(void)
@@ -124,7 +109,7 @@ static int data_and_injects(void)
 	}
 	expect_no_comp(cli.tx_cq, 20);
 	ASSERT_OK(fi_close(&loud->fid));
-	return close_all();
+	return pair_close();
 }
 
 /* An alias may change its mind, and is its endpoint in all else. */
@@ -155,7 +140,7 @@ static int one_endpoint_in_all_else(void)
 	ASSERT_OK(fi_close(&alias->fid));
 	ASSERT_EQ(fi_close(&cli.ep->fid), -FI_EBUSY);
 	ASSERT_OK(fi_close(&second->fid));
-	return close_all();
+	return pair_close();
 }
 
 static int refusals(void)
@@ -173,7 +158,7 @@ static int refusals(void)
 		  -FI_EBADFLAGS);
 	ASSERT_EQ(fi_control(&cli.ep->fid, FI_SETOPSFLAG, &flags), -FI_EINVAL);
 	ASSERT_EQ(fi_control(&cli.ep->fid, FI_GETOPSFLAG, NULL), -FI_EINVAL);
-	return close_all();
+	return pair_close();
 }
 
 static const struct test_case cases[] = {

@@ -7,29 +7,7 @@
  */
 #include <rdma/fi_collective.h>
 
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
-
-static void open_all(void)
-{
-	make_pair(&srv, &cli, NULL);
-	buf_open(&cli, &tx, 4096, ALL_ACCESS);
-	buf_open(&srv, &rx, 4096, ALL_ACCESS);
-}
-
-static int close_all(void)
-{
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
-}
+#include "pair.h"
 
 /* A table is a size and then pointers to functions. */
 static void check_table(const char *name, const void *table, size_t known)
@@ -60,7 +38,7 @@ static int tables(void)
 {
 	if (!is_vrc())
 		return skip("%s has holes", provider());
-	open_all();
+	pair_open(NULL, 4096);
 	CHECK_TABLE(cli.fabric->ops);
 	CHECK_TABLE(cli.fabric->fid.ops);
 	CHECK_TABLE(cli.domain->ops);
@@ -82,7 +60,7 @@ static int tables(void)
 	CHECK_TABLE(cli.ep->tagged);
 	CHECK_TABLE(cli.ep->atomic);
 	CHECK_TABLE(cli.ep->collective);
-	return close_all();
+	return pair_close();
 }
 
 /* The slot that tables have since after 2.6: fi_ep_export_xpu() and its kin jump
@@ -105,7 +83,7 @@ static int tables_of_later(void)
 
 	if (!is_vrc())
 		return skip("%s has its own", provider());
-	open_all();
+	pair_open(NULL, 4096);
 	ASSERT_OK(fi_cntr_open(cli.domain, &attr, &cntr, NULL));
 	ASSERT_EQ(later_slot(cli.ep->ops, END_OF(fi_ops_ep, tx_size_left),
 			     cli.ep), -FI_ENOSYS);
@@ -114,12 +92,12 @@ static int tables_of_later(void)
 	ASSERT_EQ(later_slot(cntr->ops, END_OF(fi_ops_cntr, seterr), cntr),
 		  -FI_ENOSYS);
 	ASSERT_OK(fi_close(&cntr->fid));
-	return close_all();
+	return pair_close();
 }
 
 static int fid_classes(void)
 {
-	open_all();
+	pair_open(NULL, 4096);
 	ASSERT_EQ(cli.fabric->fid.fclass, FI_CLASS_FABRIC);
 	ASSERT_EQ(cli.domain->fid.fclass, FI_CLASS_DOMAIN);
 	ASSERT_EQ(cli.evq->eq->fid.fclass, FI_CLASS_EQ);
@@ -128,7 +106,7 @@ static int fid_classes(void)
 	ASSERT_EQ(cli.ep->fid.fclass, FI_CLASS_EP);
 	ASSERT_EQ(tx.mr->fid.fclass, FI_CLASS_MR);
 	ASSERT(cli.ep->fid.context == &cli);
-	return close_all();
+	return pair_close();
 }
 
 /* Bind, control and tables by name on every object: nonsense is refused. */
@@ -139,7 +117,7 @@ static int common_ops(void)
 
 	if (!is_vrc())
 		return skip("%s has holes", provider());
-	open_all();
+	pair_open(NULL, 4096);
 	fids[0] = &cli.fabric->fid;
 	fids[1] = &cli.domain->fid;
 	fids[2] = &cli.evq->eq->fid;
@@ -168,7 +146,7 @@ static int common_ops(void)
 			ASSERT_LE(fi_control(fids[i], cmd, room), 0);
 		}
 	}
-	return close_all();
+	return pair_close();
 }
 
 static int fabric_and_domain(void)
@@ -188,7 +166,7 @@ static int fabric_and_domain(void)
 
 	if (!is_vrc())
 		return skip("%s has holes", provider());
-	open_all();
+	pair_open(NULL, 4096);
 	if (!fi_av_open(cli.domain, &av_attr, &av, NULL))
 		ASSERT_OK(fi_close(&av->fid));
 	if (!fi_cntr_open(cli.domain, &cntr_attr, &cntr, NULL))
@@ -211,7 +189,7 @@ static int fabric_and_domain(void)
 				  0), 0);
 	ASSERT_LE(fi_query_collective(cli.domain, FI_BARRIER, &coll_attr, 0),
 		  0);
-	return close_all();
+	return pair_close();
 }
 
 static int mr_ops(void)
@@ -224,7 +202,7 @@ static int mr_ops(void)
 
 	if (!is_vrc())
 		return skip("%s has holes", provider());
-	open_all();
+	pair_open(NULL, 4096);
 	iov = (struct iovec){ tx.p, 64 };
 	ASSERT_CMP(fi_mr_bind(tx.mr, &cli.cq->fid, 0), <, 0);
 	ASSERT_LE(fi_mr_refresh(tx.mr, &iov, 1, 0), 0);
@@ -235,7 +213,7 @@ static int mr_ops(void)
 		if (!fi_mr_map_raw(cli.domain, base, key, key_size, &mapped, 0))
 			ASSERT_LE(fi_mr_unmap_key(cli.domain, mapped), 0);
 	}
-	return close_all();
+	return pair_close();
 }
 
 static int endpoint_ops(void)
@@ -248,7 +226,7 @@ static int endpoint_ops(void)
 
 	if (!is_vrc())
 		return skip("%s has holes", provider());
-	open_all();
+	pair_open(NULL, 4096);
 	ASSERT_LE(fi_cancel(&cli.ep->fid, &tx), 0);
 	for (int name = -1; name < 20; name++) {
 		len = sizeof(room);
@@ -287,7 +265,7 @@ static int endpoint_ops(void)
 	ASSERT_CMP(cli.ep->cm->listen((struct fid_pep *)cli.ep), <, 0);
 	ASSERT_CMP(cli.ep->cm->reject((struct fid_pep *)cli.ep, NULL, NULL, 0),
 		   <, 0);
-	return close_all();
+	return pair_close();
 }
 
 static int tagged_ops(void)
@@ -298,10 +276,10 @@ static int tagged_ops(void)
 	};
 	struct fid_ep *ep;
 
-	open_all();
+	pair_open(NULL, 4096);
 	ep = cli.ep;
 	if (cli.info->caps & FI_TAGGED || !is_vrc()) {
-		close_all();
+		pair_close();
 		return skip("%s offers it", provider());
 	}
 	iov = (struct iovec){ tx.p, 8 };
@@ -315,7 +293,7 @@ static int tagged_ops(void)
 	ASSERT_CMP(fi_tsenddata(ep, tx.p, 8, tx.desc, 1, 0, 1, NULL), <, 0);
 	ASSERT_CMP(fi_tinjectdata(ep, tx.p, 8, 1, 0, 1), <, 0);
 	expect_no_comp(cli.cq, 10);
-	return close_all();
+	return pair_close();
 }
 
 static int atomic_ops(void)
@@ -332,12 +310,12 @@ static int atomic_ops(void)
 	struct fid_ep *ep;
 	size_t n = 0;
 
-	open_all();
+	pair_open(NULL, 4096);
 	ep = cli.ep;
 	d = tx.desc;
 	p = tx.p;
 	if (cli.info->caps & FI_ATOMIC || !is_vrc()) {
-		close_all();
+		pair_close();
 		return skip("offered, or not looked at for %s", provider());
 	}
 	ioc = (struct fi_ioc){ p, 1 };
@@ -365,7 +343,7 @@ static int atomic_ops(void)
 	ASSERT_CMP(fi_fetch_atomicvalid(ep, FI_UINT64, FI_SUM, &n), <, 0);
 	ASSERT_CMP(fi_compare_atomicvalid(ep, FI_UINT64, FI_CSWAP, &n), <, 0);
 	expect_no_comp(cli.cq, 10);
-	return close_all();
+	return pair_close();
 }
 
 static int collective_ops(void)
@@ -377,7 +355,7 @@ static int collective_ops(void)
 
 	if (!is_vrc())
 		return skip("%s has holes", provider());
-	open_all();
+	pair_open(NULL, 4096);
 	ep = cli.ep;
 	d = tx.desc;
 	p = tx.p;
@@ -397,7 +375,7 @@ static int collective_ops(void)
 	ASSERT_CMP(fi_gather(ep, p, 1, d, p, d, 0, 0, FI_UINT8, 0, NULL), <,
 		   0);
 	ASSERT_CMP(fi_join(ep, p, FI_COLLECTIVE, &mc, NULL), <, 0);
-	return close_all();
+	return pair_close();
 }
 
 int main(int argc, char **argv)

@@ -6,19 +6,7 @@
 #include <limits.h>
 #include <sys/socket.h>
 
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
-
-static void open_all(void)
-{
-	make_pair(&srv, &cli, NULL);
-	buf_open(&cli, &tx, 8192, ALL_ACCESS);
-	buf_open(&srv, &rx, 8192, ALL_ACCESS);
-}
+#include "pair.h"
 
 /* The connection still works, and nothing strange is in the queues. */
 static int close_all(void)
@@ -33,12 +21,7 @@ static int close_all(void)
 	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 	expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, &c);
 	ASSERT_FILLED(rx.p, 100, 1);
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
+	return pair_close();
 }
 
 static int only_vrc(void)
@@ -185,7 +168,7 @@ static int iov_over_limit(void)
 
 	if (!is_vrc())
 		return only_vrc();
-	open_all();
+	pair_open(NULL, 8192);
 	target = (struct fi_rma_iov){ rx.addr, MAX, rx.key };
 	for (size_t i = 0; i < MAX; i++) {
 		iov[i] = (struct iovec){ tx.p + i, 1 };
@@ -224,7 +207,7 @@ static int huge_lengths(void)
 
 	if (!is_vrc())
 		return only_vrc();
-	open_all();
+	pair_open(NULL, 8192);
 	ASSERT_CMP(cli.info->ep_attr->max_msg_size, <, 1ULL << 32);
 	for (size_t i = 0; i < ARRAY_SIZE(lens); i++) {
 		size_t len = lens[i];
@@ -257,7 +240,7 @@ static int over_max_msg_size(void)
 
 	if (!is_vrc())
 		return only_vrc();
-	open_all();
+	pair_open(NULL, 8192);
 	max = cli.info->ep_attr->max_msg_size;
 	ASSERT_EQ(fi_send(cli.ep, tx.p, max + 1, tx.desc, 0, NULL),
 		  -FI_EMSGSIZE);
@@ -355,7 +338,7 @@ static int wrong_desc(void)
 	ASSERT(p);
 	if (!is_vrc())
 		return only_vrc();
-	open_all();
+	pair_open(NULL, 8192);
 	if (!needs_desc()) {
 		free(p);
 		close_all();
@@ -394,7 +377,7 @@ static int null_desc_array(void)
 
 	if (!is_vrc())
 		return only_vrc();
-	open_all();
+	pair_open(NULL, 8192);
 	for (int i = 0; i < 5; i++) {
 		ASSERT_OK(fi_recv(srv.ep, NULL, 0, NULL, 0, &rx));
 		switch (i) {
@@ -450,7 +433,7 @@ static int bad_flags(void)
 
 	if (!is_vrc())
 		return only_vrc();
-	open_all();
+	pair_open(NULL, 8192);
 	iov = (struct iovec){ tx.p, 8 };
 	target = (struct fi_rma_iov){ rx.addr, 8, rx.key };
 	ASSERT_REFUSED(fi_sendmsg(cli.ep, &msg, FI_TRIGGER));
@@ -606,7 +589,7 @@ static int close_busy(void)
 {
 	if (!is_vrc())
 		return skip("tcp 1.17 frees something twice");
-	open_all();
+	pair_open(NULL, 8192);
 	for (int i = 0; i < 3; i++) {
 		ASSERT_EQ(fi_close(&cli.fabric->fid), -FI_EBUSY);
 		ASSERT_EQ(fi_close(&cli.domain->fid), -FI_EBUSY);

@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "common.h"
+#include "pair.h"
 
 enum { OPS = 1000, DEPTH = 64, LEN = 64 };
 
@@ -18,12 +18,8 @@ struct counters {
 	struct fid_cntr *remote;
 };
 
-static struct end srv;
-static struct end cli;
 static struct counters srv_c;
 static struct counters cli_c;
-static struct buf tx;
-static struct buf rx;
 static enum fi_wait_obj wait_obj;
 
 /* ---- making ---- */
@@ -57,9 +53,7 @@ static void bind_all(struct end *e)
 static void open_all(struct setup how)
 {
 	how.bind = bind_all;
-	make_pair(&srv, &cli, &how);
-	buf_open(&cli, &tx, 4096, ALL_ACCESS);
-	buf_open(&srv, &rx, 4096, ALL_ACCESS);
+	pair_open(&how, 4096);
 }
 
 static void counters_close(struct counters *c)
@@ -78,10 +72,7 @@ static int close_all(void)
 	close_ep(&srv);
 	counters_close(&cli_c);
 	counters_close(&srv_c);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
+	return pair_close();
 }
 
 /* ---- counting ---- */

@@ -8,30 +8,13 @@
 #include <pthread.h>
 #include <sys/epoll.h>
 
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
+#include "pair.h"
 
 static void open_all(enum fi_wait_obj obj)
 {
 	struct setup how = { .cq_wait = obj };
 
-	make_pair(&srv, &cli, &how);
-	buf_open(&cli, &tx, 4096, ALL_ACCESS);
-	buf_open(&srv, &rx, 4096, ALL_ACCESS);
-}
-
-static int close_all(void)
-{
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
+	pair_open(&how, 4096);
 }
 
 static const enum fi_wait_obj waitable[] = { FI_WAIT_UNSPEC, FI_WAIT_FD };
@@ -51,7 +34,7 @@ static int sread_time(void)
 			ASSERT_LE(now_us() - start,
 				  slow_ms(ms + 400) * 1000);
 		}
-		close_all();
+		pair_close();
 	}
 	return PASSED;
 }
@@ -84,7 +67,7 @@ static int sread_wakes(void)
 			ASSERT_LE(now_us() - start, slow_ms(500) * 1000);
 			ASSERT_OK(pthread_join(thread, NULL));
 		}
-		close_all();
+		pair_close();
 	}
 	return PASSED;
 }
@@ -109,7 +92,7 @@ static int sread_ready(void)
 		got += n;
 	}
 	ASSERT_EQ(got, 5);
-	return close_all();
+	return pair_close();
 }
 
 /* An error also ends a wait. */
@@ -199,7 +182,7 @@ static int signal_wakes(void)
 			if (woke_at - start < best)
 				best = woke_at - start;
 		}
-		close_all();
+		pair_close();
 	}
 	printf("  signal to return: %" PRIu64 " us at best\n", best);
 	ASSERT_LE(best, slow_ms(1) * 1000);
@@ -229,7 +212,7 @@ static int signal_is_harmless(void)
 		ASSERT(e.op_context == &rx);
 		expect_no_comp(srv.cq, 0);
 	}
-	return close_all();
+	return pair_close();
 }
 
 struct waiter {
@@ -317,7 +300,7 @@ static int epoll_pingpong(void)
 	       b.wakeups);
 	close(a.epoll_fd);
 	close(b.epoll_fd);
-	return close_all();
+	return pair_close();
 }
 
 /* Connected and idle for a second: asleep, and really so. */
@@ -359,7 +342,7 @@ static int idle_is_idle(void)
 	ASSERT_LE(busy, 20);
 	ASSERT_LE(cpu, slow_ms(50) * 1000);
 	close(w.epoll_fd);
-	return close_all();
+	return pair_close();
 }
 
 /* No wait object: refused, at once. */
@@ -379,7 +362,7 @@ static int wait_none(void)
 	ASSERT_NE(fi_cq_sread(srv.cq, &e, 1, NULL, 0), -FI_EAGAIN);
 	ASSERT_CMP(fi_cq_signal(srv.cq), <, 0);
 	ASSERT_CMP(fi_control(&srv.cq->fid, FI_GETWAIT, &fd), <, 0);
-	return close_all();
+	return pair_close();
 }
 
 /* Every object: refused at open, or it works. */

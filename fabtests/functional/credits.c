@@ -6,32 +6,15 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
+#include "pair.h"
 
 enum { LEN = 64 };
-
-static void open_all(const struct setup *how)
-{
-	make_pair(&srv, &cli, how);
-	buf_open(&cli, &tx, 4096, ALL_ACCESS);
-	buf_open(&srv, &rx, 4096, ALL_ACCESS);
-}
 
 static int close_all(void)
 {
 	expect_no_event(&srv, 0);
 	expect_no_event(&cli, 0);
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
+	return pair_close();
 }
 
 static ssize_t try_send(struct end *e, struct buf *b)
@@ -63,7 +46,7 @@ static void expect_success(struct fid_cq *cq, const void *context)
 /* As many as there are receives, and not one more, in either direction. */
 static int exactly(void)
 {
-	open_all(NULL);
+	pair_open(NULL, 4096);
 	for (int round = 0; round < 3; round++) {
 		ASSERT_EQ(try_send(&cli, &tx), -FI_EAGAIN);
 		ASSERT_EQ(try_send(&srv, &rx), -FI_EAGAIN);
@@ -88,7 +71,7 @@ static int exactly(void)
 /* RMA needs no receive. */
 static int rma_passes(void)
 {
-	open_all(NULL);
+	pair_open(NULL, 4096);
 	ASSERT_EQ(try_send(&cli, &tx), -FI_EAGAIN);
 	ASSERT_TAKEN(
 		fi_write(cli.ep, tx.p, LEN, tx.desc, 0, rx.addr, rx.key, &tx));
@@ -104,7 +87,7 @@ static int nobody_reads(void)
 {
 	enum { N = 100 };
 
-	open_all(NULL);
+	pair_open(NULL, 4096);
 	for (int i = 0; i < N; i++)
 		post_recv(&srv, &rx, 0, LEN, &rx);
 	for (int i = 0; i < N; i++)
@@ -122,7 +105,7 @@ static int tx_queue_unread(void)
 	struct setup how = { .two_cqs = true };
 	enum { MINE = 5 };
 
-	open_all(&how);
+	pair_open(&how, 4096);
 	for (int i = 0; i < MINE; i++) {
 		post_recv(&cli, &tx, 0, LEN, &tx);
 		send_within(&srv, &rx, 1000);
@@ -187,7 +170,7 @@ static int sender_sleeps(void)
 {
 	struct setup how = { .cq_wait = FI_WAIT_FD };
 
-	open_all(&how);
+	pair_open(&how, 4096);
 	for (int i = 0; i < 5; i++) {
 		wake_sender(&srv, &rx, &cli, &tx, 20 * i);
 		wake_sender(&cli, &tx, &srv, &rx, 20 * i);
@@ -228,7 +211,7 @@ static int stream(void)
 	uint64_t end = now_us() + (uint64_t)slow_ms(30000) * 1000;
 	struct comp c;
 
-	open_all(&how);
+	pair_open(&how, 4096);
 	while (got < n) {
 		if (now_us() > end)
 			FAIL("%u of %u messages came, %u sent", got, n, sent);

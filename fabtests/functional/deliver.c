@@ -4,31 +4,9 @@
  * read from the peer's queue and the data is in the peer's memory, now, not a
  * moment later. It completes once, as what it is.
  */
-#include "common.h"
+#include "pair.h"
 
 enum { LEN = 4096, SLOTS = 16, BIG = SLOTS * LEN };
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
-
-static void open_all(const struct setup *how)
-{
-	make_pair(&srv, &cli, how);
-	buf_open(&cli, &tx, BIG, ALL_ACCESS);
-	buf_open(&srv, &rx, BIG, ALL_ACCESS);
-}
-
-static int close_all(void)
-{
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
-}
 
 static ssize_t try_send(size_t len, void *context, uint64_t flags)
 {
@@ -70,7 +48,7 @@ static const size_t lens[] = { 0, 8, 200, LEN, BIG };
 
 static int sends(void)
 {
-	open_all(NULL);
+	pair_open(NULL, BIG);
 	for (uint32_t i = 0; i < (uint32_t)scaled(200); i++) {
 		size_t len = lens[i % ARRAY_SIZE(lens)];
 
@@ -82,12 +60,12 @@ static int sends(void)
 		expect_received_already(len, i);
 	}
 	expect_no_comp(cli.cq, 10);
-	return close_all();
+	return pair_close();
 }
 
 static int writes(void)
 {
-	open_all(NULL);
+	pair_open(NULL, BIG);
 	for (uint32_t i = 0; i < (uint32_t)scaled(200); i++) {
 		size_t len = lens[i % ARRAY_SIZE(lens)];
 
@@ -98,15 +76,15 @@ static int writes(void)
 		ASSERT_FILLED(rx.p, len, i);
 	}
 	expect_no_comp(cli.cq, 10);
-	return close_all();
+	return pair_close();
 }
 
 /* It is not delivered before there is a receive. */
 static int late_receive(void)
 {
-	open_all(NULL);
+	pair_open(NULL, BIG);
 	if (has_credits(&cli)) {
-		close_all();
+		pair_close();
 		return skip("a send without a receive is not taken");
 	}
 	fill(tx.p, LEN, 1);
@@ -115,7 +93,7 @@ static int late_receive(void)
 	post_recv(&srv, &rx, 0, LEN, &rx);
 	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 	expect_received_already(LEN, 1);
-	return close_all();
+	return pair_close();
 }
 
 /* For calls without flags, too; and those that may not tell what they do. */
@@ -123,7 +101,7 @@ static int by_default(void)
 {
 	const struct setup how = { .tx_op_flags = FI_DELIVERY_COMPLETE };
 
-	open_all(&how);
+	pair_open(&how, BIG);
 	ASSERT_EQ(cli.info->tx_attr->op_flags, FI_DELIVERY_COMPLETE);
 	for (uint32_t i = 0; i < 20; i++) {
 		fill(tx.p, LEN, i);
@@ -144,14 +122,14 @@ static int by_default(void)
 		expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, NULL);
 	}
 	expect_no_comp(cli.cq, 10);
-	return close_all();
+	return pair_close();
 }
 
 static int injected(void)
 {
 	size_t len;
 
-	open_all(NULL);
+	pair_open(NULL, BIG);
 	len = cli.info->tx_attr->inject_size;
 	fill(tx.p, len, 3);
 	post_recv(&srv, &rx, 0, len, &rx);
@@ -160,7 +138,7 @@ static int injected(void)
 	memset(tx.p, 0xee, len);
 	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 	expect_received_already(len, 3);
-	return close_all();
+	return pair_close();
 }
 
 /* Until the queue is full, over and over; each completes once, in order. */
@@ -172,7 +150,7 @@ static int full(void)
 	uintptr_t posted = 0, done = 0;
 	struct comp c;
 
-	open_all(&how);
+	pair_open(&how, BIG);
 	while (done < n && now_us() < end) {
 		uint64_t flags = FI_COMPLETION |
 				 (posted % 3 ? FI_DELIVERY_COMPLETE : 0) |
@@ -196,7 +174,7 @@ static int full(void)
 	}
 	ASSERT_EQ(done, n);
 	expect_no_comp(cli.cq, 10);
-	return close_all();
+	return pair_close();
 }
 
 /* One that fails says why, once. */
@@ -204,7 +182,7 @@ static int fails(void)
 {
 	struct comp c;
 
-	open_all(NULL);
+	pair_open(NULL, BIG);
 	ASSERT_TAKEN(try_write(64, 0xdead00, &tx,
 			       FI_DELIVERY_COMPLETE | FI_COMPLETION));
 	expect_comp(cli.cq, &c);
@@ -216,21 +194,21 @@ static int fails(void)
 	else
 		ASSERT_EQ(c.err, FI_EACCES);
 	expect_no_comp(cli.cq, 20);
-	return close_all();
+	return pair_close();
 }
 
 static int selective(void)
 {
 	const struct setup how = { .tx_bind = FI_SELECTIVE_COMPLETION };
 
-	open_all(&how);
+	pair_open(&how, BIG);
 	ASSERT_TAKEN(try_write(64, rx.key, &tx, FI_DELIVERY_COMPLETE));
 	expect_no_comp(cli.cq, 20);
 	ASSERT_TAKEN(try_write(64, rx.key, &rx,
 			       FI_DELIVERY_COMPLETE | FI_COMPLETION));
 	expect_ok(cli.cq, &rx, FI_RMA | FI_WRITE, NULL);
 	expect_no_comp(cli.cq, 20);
-	return close_all();
+	return pair_close();
 }
 
 static struct fid_cntr *cntr;
@@ -279,7 +257,7 @@ static int flushed(void)
 	struct comp c;
 	int n = 0;
 
-	open_all(NULL);
+	pair_open(NULL, BIG);
 	for (; n < N; n++)
 		if (try_send(LEN, &seen[n],
 			     FI_DELIVERY_COMPLETE | FI_COMPLETION))

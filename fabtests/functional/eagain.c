@@ -4,29 +4,7 @@
  * completions makes room; a completion queue never loses an entry, however
  * small it was opened and however long nobody reads it.
  */
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
-
-static void open_all(const struct setup *how)
-{
-	make_pair(&srv, &cli, how);
-	buf_open(&cli, &tx, 65536, ALL_ACCESS);
-	buf_open(&srv, &rx, 65536, ALL_ACCESS);
-}
-
-static int close_all(void)
-{
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
-}
+#include "pair.h"
 
 /* More than any queue has; tcp's have no end. */
 enum { MANY = 20000 };
@@ -62,7 +40,7 @@ static int tx_full(void)
 	size_t size;
 	uintptr_t n;
 
-	open_all(&how);
+	pair_open(&how, 65536);
 	size = cli.info->tx_attr->size;
 	ASSERT_GE(size, 64);
 	for (int round = 0; round < 5; round++) {
@@ -79,7 +57,7 @@ static int tx_full(void)
 		take_in_order(cli.cq, 1, n, FI_RMA | FI_WRITE);
 		expect_no_comp(cli.cq, 0);
 	}
-	return close_all();
+	return pair_close();
 }
 
 /* As soon as completions were read there is room for as many again. */
@@ -90,7 +68,7 @@ static int room_is_given_back(void)
 	uintptr_t n;
 	struct comp c;
 
-	open_all(&how);
+	pair_open(&how, 65536);
 	n = fill_tx(MANY);
 	for (int i = 0; i < 2000; i++) {
 		uint64_t end = now_us() + (uint64_t)slow_ms(5000) * 1000;
@@ -109,7 +87,7 @@ static int room_is_given_back(void)
 		n++;
 	}
 	take_in_order(cli.cq, done + 1, n, FI_RMA | FI_WRITE);
-	return close_all();
+	return pair_close();
 }
 
 static int rx_full(void)
@@ -119,7 +97,7 @@ static int rx_full(void)
 	ssize_t ret = 0;
 	size_t size;
 
-	open_all(&how);
+	pair_open(&how, 65536);
 	size = srv.info->rx_attr->size;
 	for (; n < 10000 && !ret; n++) {
 		ret = fi_recv(srv.ep, rx.p, 64, rx.desc, 0, (void *)(n + 1));
@@ -139,7 +117,7 @@ static int rx_full(void)
 	if (ret)
 		ASSERT_EQ(fi_recv(srv.ep, rx.p, 64, rx.desc, 0, NULL),
 			  -FI_EAGAIN);
-	return close_all();
+	return pair_close();
 }
 
 /* fi_inject has no completion, so its room comes back by itself. */
@@ -150,7 +128,7 @@ static int inject_only(void)
 	size_t n;
 	size_t got = 0;
 
-	open_all(&how);
+	pair_open(&how, 65536);
 	n = 20 * cli.info->tx_attr->size;
 	for (size_t i = 0; i < n; i++) {
 		uint64_t end = now_us() + (uint64_t)slow_ms(5000) * 1000;
@@ -182,7 +160,7 @@ static int inject_only(void)
 	}
 	ASSERT_EQ(got, n);
 	expect_no_comp(cli.cq, 0);
-	return close_all();
+	return pair_close();
 }
 
 /* A queue of 16 for an endpoint of 128 and 128; all come, nothing is lost. */
@@ -194,7 +172,7 @@ static int small_cq(void)
 	struct comp c;
 	uintptr_t got = 0;
 
-	open_all(&how);
+	pair_open(&how, 65536);
 	while (recvs < 128 &&
 	       !fi_recv(srv.ep, rx.p, 64, rx.desc, 0, (void *)(recvs + 1)))
 		recvs++;
@@ -220,7 +198,7 @@ static int small_cq(void)
 	take_in_order(srv.cq, 1, 128, FI_RECV | FI_MSG);
 	expect_no_comp(cli.cq, 0);
 	expect_no_comp(srv.cq, 0);
-	return close_all();
+	return pair_close();
 }
 
 enum { EPS = 8, DEPTH = 64 };
@@ -235,7 +213,7 @@ static int shared_cq(void)
 	size_t posted = 0;
 	struct comp c;
 
-	open_all(&how);
+	pair_open(&how, 65536);
 	for (int i = 0; i < EPS; i++) {
 		open_shared(&clis[i], &cli, &srv);
 		open_shared(&srvs[i], &srv, NULL);
@@ -269,7 +247,7 @@ static int shared_cq(void)
 		close_end(&clis[i]);
 		close_end(&srvs[i]);
 	}
-	return close_all();
+	return pair_close();
 }
 
 /* Nobody reads either queue while ten times its depth goes through: the
@@ -279,7 +257,7 @@ static int never_overruns(void)
 	struct setup how = { .tx_size = 32, .rx_size = 32, .cq_size = 32 };
 	uintptr_t n = 0;
 
-	open_all(&how);
+	pair_open(&how, 65536);
 	for (int i = 0; i < MANY; i++) {
 		ssize_t ret = fi_write(cli.ep, tx.p, 8, tx.desc, 0, rx.addr,
 				       rx.key, (void *)(n + 1));
@@ -295,7 +273,7 @@ static int never_overruns(void)
 	sleep_ms(50);
 	take_in_order(cli.cq, 1, n, FI_RMA | FI_WRITE);
 	expect_no_comp(cli.cq, 0);
-	return close_all();
+	return pair_close();
 }
 
 /* fi_cq_read with room for none drives progress: a queue that is full of what
@@ -306,7 +284,7 @@ static int count_zero_drives(void)
 	uint64_t end = now_us() + (uint64_t)slow_ms(5000) * 1000;
 	uint32_t n = 0;
 
-	open_all(&how);
+	pair_open(&how, 65536);
 	for (int i = 0; i < 200; i++)
 		post_recv(&srv, &rx, 0, 64, NULL);
 	while (n < 200 && now_us() < end) {
@@ -323,7 +301,7 @@ static int count_zero_drives(void)
 	for (int i = 0; i < 200; i++)
 		expect_ok(srv.cq, NULL, FI_RECV | FI_MSG, NULL);
 	expect_no_comp(cli.cq, 0);
-	return close_all();
+	return pair_close();
 }
 
 int main(int argc, char **argv)
@@ -331,7 +309,8 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		CASE(tx_full), CASE(room_is_given_back), CASE(rx_full),
 		CASE(inject_only), CASE(small_cq), CASE(shared_cq),
-		CASE(never_overruns), CASE(count_zero_drives), { NULL, NULL, 0 },
+		CASE(never_overruns), CASE(count_zero_drives),
+		{ NULL, NULL, 0 },
 	};
 
 	return run_cases(argc, argv, cases);

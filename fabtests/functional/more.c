@@ -6,32 +6,15 @@
  */
 #include <pthread.h>
 
-#include "common.h"
+#include "pair.h"
 
 enum { LEN = 64, SLOTS = 64 };
 
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
-
 static void open_all(const struct setup *how)
 {
-	make_pair(&srv, &cli, how);
-	buf_open(&cli, &tx, SLOTS * LEN, ALL_ACCESS);
-	buf_open(&srv, &rx, SLOTS * LEN, ALL_ACCESS);
+	pair_open(how, SLOTS * LEN);
 	for (size_t i = 0; i < SLOTS; i++)
 		fill(tx.p + i * LEN, LEN, (uint32_t)i);
-}
-
-static int close_all(void)
-{
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
 }
 
 /* Contexts of both sides are where the message is. */
@@ -108,7 +91,7 @@ static int held(void)
 		expect_received(i);
 	for (size_t i = 0; i < 4; i++)
 		expect_sent(i);
-	return close_all();
+	return pair_close();
 }
 
 static ssize_t read_one(struct fi_cq_data_entry *entry)
@@ -146,7 +129,7 @@ static int looked_for(const struct setup *how,
 	}
 	for (size_t i = 0; i < 3; i++)
 		expect_received(i);
-	return close_all();
+	return pair_close();
 }
 
 static int flushed_by_read(void)
@@ -175,7 +158,7 @@ static int flushed_by_trywait(void)
 	(void)fi_trywait(cli.fabric, &fid, 1);
 	expect_received(0);
 	expect_sent(0);
-	return close_all();
+	return pair_close();
 }
 
 static struct fid_cntr *cntr;
@@ -260,7 +243,7 @@ static int never_ends(void)
 		expect_sent(done);
 	expect_no_comp(cli.cq, 10);
 	expect_no_comp(srv.cq, 0);
-	return close_all();
+	return pair_close();
 }
 
 /* Receives as well: those held are in front of the ones that follow. */
@@ -284,7 +267,7 @@ static int receives(void)
 		expect_received(i);
 	for (size_t i = 0; i < 43; i++)
 		expect_sent(i);
-	return close_all();
+	return pair_close();
 }
 
 /* The buffer is ours again at once. */
@@ -306,7 +289,7 @@ static int injected(void)
 		expect_received(i);
 	for (size_t i = 0; i < 3; i++)
 		expect_sent(i);
-	return close_all();
+	return pair_close();
 }
 
 static ssize_t try_write(size_t i, uint64_t key, uint64_t flags)
@@ -360,7 +343,7 @@ static int mixed(void)
 	for (size_t i = 0; i < 4; i++)
 		ASSERT_FILLED(slot(&tx, 20 + i), LEN, (uint32_t)i);
 	expect_received(40);
-	return close_all();
+	return pair_close();
 }
 
 /* One of the chain is refused by the peer: that one is told, those before it are
@@ -373,7 +356,7 @@ static int one_fails(void)
 		return skip("%s does not check remote access", provider());
 	open_all(NULL);
 	if (is_iwarp(&cli)) {
-		close_all();
+		pair_close();
 		return skip("iWARP does not say which write failed");
 	}
 	for (size_t i = 0; i < 6; i++)
@@ -385,7 +368,7 @@ static int one_fails(void)
 		ASSERT_EQ(c.err, i < 2 ? 0 : i == 2 ? FI_EACCES : FI_ECANCELED);
 	}
 	expect_no_comp(cli.cq, 20);
-	return close_all();
+	return pair_close();
 }
 
 /* The connection, or the endpoint, ends while some are held. */
@@ -477,7 +460,7 @@ static int two_threads(enum fi_threading level)
 	ASSERT_EQ(got, n);
 	ASSERT_OK(pthread_join(thread, NULL));
 	ASSERT_EQ(r.got, n);
-	return close_all();
+	return pair_close();
 }
 
 static int threads_safe(void)

@@ -4,12 +4,7 @@
  * data. The data is always verified. Messages that do not fit are in
  * truncation.c.
  */
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
+#include "pair.h"
 
 enum { GUARD = 64 };
 
@@ -18,18 +13,6 @@ static void open_all(size_t len)
 	make_pair(&srv, &cli, NULL);
 	buf_open(&cli, &tx, len, FI_SEND);
 	buf_open(&srv, &rx, len + GUARD, FI_RECV);
-}
-
-static int close_all(void)
-{
-	expect_no_comp(cli.cq, 0);
-	expect_no_comp(srv.cq, 0);
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
 }
 
 /* What the receiver must have got: len bytes of the seed and not one more. */
@@ -74,7 +57,7 @@ static int sizes(void)
 	list[18] = inject + 1;
 	for (size_t i = 0; i < ARRAY_SIZE(list); i++)
 		one_send(list[i], (uint32_t)i);
-	return close_all();
+	return pair_close_quiet();
 }
 
 static int big(void)
@@ -86,7 +69,7 @@ static int big(void)
 		len = cli.info->ep_attr->max_msg_size;
 	one_send(len, 5);
 	one_send(len - 1, 6);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* Both directions at once, several in flight. */
@@ -170,7 +153,7 @@ static int vectors(void)
 			expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 			check_received(LEN, seed, 0, 0);
 		}
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* An empty entry is legal anywhere in a vector. */
@@ -181,7 +164,7 @@ static int empty_iov_entry(void)
 
 	open_all(300);
 	if (cli.info->tx_attr->iov_limit < 3) {
-		close_all();
+		pair_close_quiet();
 		return skip("iov_limit is below 3");
 	}
 	for (int empty = 0; empty < 3; empty++) {
@@ -199,7 +182,7 @@ static int empty_iov_entry(void)
 		expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 		check_received(200, 9, 0, 0);
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 static void send_msg(size_t len, size_t cnt, uint64_t flags, uint64_t data,
@@ -238,7 +221,7 @@ static int sendmsg_recvmsg(void)
 		expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 		check_received(5000, seed, 0, 0);
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* Many chained with FI_MORE; the last one without. */
@@ -268,7 +251,7 @@ static int more(void)
 		ASSERT_EQ(c.len, LEN);
 	}
 	ASSERT_FILLED(rx.p, N * LEN, 3);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* fi_inject: buffer free at once, no completion, nothing to register. */
@@ -296,7 +279,7 @@ static int inject(void)
 	check_received(max, 77, 0, 0);
 	free(mem);
 	expect_no_comp(cli.cq, 50);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* One byte more is refused at once and for good: never -FI_EAGAIN. */
@@ -315,7 +298,7 @@ static int inject_too_long(void)
 	ASSERT(mem);
 	if (!is_vrc()) {
 		free(mem);
-		close_all();
+		pair_close_quiet();
 		return skip("%s does not check this in every build",
 			    provider());
 	}
@@ -329,7 +312,7 @@ static int inject_too_long(void)
 	ASSERT_NE(ret, -FI_EAGAIN);
 	free(mem);
 	one_send(100, 4); /* no harm done */
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* FI_INJECT on fi_sendmsg: completes, buffer free, NULL desc is fine. */
@@ -349,7 +332,7 @@ static int inject_flag(void)
 		expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 		check_received(len, (uint32_t)cnt, 0, 0);
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 static int cq_data(void)
@@ -359,7 +342,7 @@ static int cq_data(void)
 
 	open_all(4096);
 	if (!has_cq_data(&cli)) {
-		close_all();
+		pair_close_quiet();
 		return skip("no immediate data on this device");
 	}
 	mask = cli.info->domain_attr->cq_data_size >= 8 ?
@@ -382,7 +365,7 @@ static int cq_data(void)
 	send_msg(100, 1, FI_REMOTE_CQ_DATA | FI_COMPLETION, 0, NULL);
 	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 	check_received(100, 1, FI_REMOTE_CQ_DATA, 0);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* After fi_injectdata, a plain inject or send carries no data. */
@@ -390,7 +373,7 @@ static int stale_data(void)
 {
 	open_all(4096);
 	if (!has_cq_data(&cli)) {
-		close_all();
+		pair_close_quiet();
 		return skip("no immediate data on this device");
 	}
 	for (int round = 0; round < 3; round++) {
@@ -410,7 +393,7 @@ static int stale_data(void)
 		check_received(8, 2, 0, 0);
 	}
 	expect_no_comp(cli.cq, 20);
-	return close_all();
+	return pair_close_quiet();
 }
 
 int main(int argc, char **argv)

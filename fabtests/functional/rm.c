@@ -3,34 +3,17 @@
  * Resource management: a message that finds no receive waits for one, or is
  * held back until there is one. Neither is it lost, nor does the connection end.
  */
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
+#include "pair.h"
 
 static bool open_all(const struct setup *how)
 {
-	make_pair(&srv, &cli, how);
-	buf_open(&cli, &tx, 1 << 20, ALL_ACCESS);
-	buf_open(&srv, &rx, 1 << 20, ALL_ACCESS);
+	pair_open(how, 1 << 20);
 	return cli.info->domain_attr->resource_mgmt == FI_RM_ENABLED;
-}
-
-static int close_all(void)
-{
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
 }
 
 static int not_managed(void)
 {
-	close_all();
+	pair_close();
 	return skip("resource_mgmt is not FI_RM_ENABLED");
 }
 
@@ -81,7 +64,7 @@ static int late_receive(void)
 	send_and_wait(1 << 20, 100);
 	send_and_wait(64, 3000);
 	send_and_wait(64, 0);
-	return close_all();
+	return pair_close();
 }
 
 /* Twice as many messages as there are receives, taken slowly, in order. */
@@ -134,7 +117,7 @@ static int slow_receiver(void)
 	}
 	expect_no_event(&srv, 0);
 	expect_no_event(&cli, 0);
-	return close_all();
+	return pair_close();
 }
 
 /* A send that waits does not stop the other direction. */
@@ -166,7 +149,7 @@ static int other_direction_flows(void)
 	expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, NULL);
 	if (!sent)
 		expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
-	return close_all();
+	return pair_close();
 }
 
 /* Burst of tx depth against a receiver one shorter. */
@@ -194,7 +177,7 @@ static int one_too_many(void)
 		expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 	expect_no_event(&srv, 0);
 	expect_no_event(&cli, 0);
-	return close_all();
+	return pair_close();
 }
 
 int main(int argc, char **argv)

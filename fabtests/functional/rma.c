@@ -6,12 +6,7 @@
  */
 #include <sys/mman.h>
 
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
+#include "pair.h"
 
 enum { SIZE = 1 << 20, GUARD = 64 };
 
@@ -22,18 +17,6 @@ static void open_all(size_t len)
 	buf_open(&srv, &rx, len + GUARD,
 		 FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RECV);
 	memset(rx.p, 0xee, len + GUARD);
-}
-
-static int close_all(void)
-{
-	expect_no_comp(cli.cq, 0);
-	expect_no_comp(srv.cq, 0);
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
 }
 
 static void wrote(size_t len, uint32_t seed)
@@ -74,7 +57,7 @@ static int sizes(void)
 		did_read(list[i], seed + 100);
 		memset(rx.p, 0xee, list[i]);
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 static int big(void)
@@ -93,7 +76,7 @@ static int big(void)
 	ASSERT_TAKEN(
 		fi_read(cli.ep, tx.p, len, tx.desc, 0, rx.addr, rx.key, &tx));
 	did_read(len, 2);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* Any byte of the region can be the first and any the last. */
@@ -114,7 +97,7 @@ static int offsets(void)
 	ASSERT_TAKEN(fi_write(cli.ep, tx.p, 1, tx.desc, 0,
 			      rx.addr + 4096 + GUARD - 1, rx.key, &tx));
 	expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
-	return close_all();
+	return pair_close_quiet();
 }
 
 static size_t split(size_t len, struct iovec *iov, void **desc, size_t cnt)
@@ -155,7 +138,7 @@ static int vectors(void)
 		did_read(LEN, (uint32_t)cnt + 50);
 		memset(rx.p, 0xee, LEN);
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 static ssize_t post_msg(bool is_read, size_t len, size_t cnt, uint64_t flags,
@@ -200,7 +183,7 @@ static int readmsg_writemsg(void)
 		did_read(5000, i + 9);
 		memset(rx.p, 0xee, 5000);
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* Several remote pieces, as far as rma_iov_limit promises. */
@@ -237,7 +220,7 @@ static int remote_vectors(void)
 			ASSERT_BYTES(rx.p + i * 200 + 100, 100, 0xee);
 		}
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* Reads at the target after a send that followed: ordered, no completion. */
@@ -277,7 +260,7 @@ static int inject_write(void)
 	}
 	free(mem);
 	expect_no_comp(cli.cq, 20);
-	return close_all();
+	return pair_close_quiet();
 }
 
 static void got_data(uint64_t data)
@@ -299,7 +282,7 @@ static int write_data(void)
 {
 	open_all(4096);
 	if (!has_cq_data(&cli)) {
-		close_all();
+		pair_close_quiet();
 		return skip("no immediate data on this device");
 	}
 	for (uint32_t i = 1; i < 4; i++) {
@@ -331,7 +314,7 @@ static int write_data(void)
 		got_data(0x55);
 		wrote(200, i + 20);
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* A write is visible when the send behind it has been received. */
@@ -351,7 +334,7 @@ static int write_then_send(void)
 		expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
 		expect_ok(cli.cq, &cli, FI_SEND | FI_MSG, NULL);
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* More reads in flight than any device has read contexts. */
@@ -367,7 +350,7 @@ static int many_reads(void)
 	for (size_t i = 0; i < N; i++)
 		expect_ok(cli.cq, &tx, FI_RMA | FI_READ, NULL);
 	ASSERT_FILLED(tx.p, N * LEN, 8);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* A sink registered for nothing but FI_READ is enough, iWARP or not. */
@@ -383,7 +366,7 @@ static int read_only_sink(void)
 	expect_ok(cli.cq, &sink, FI_RMA | FI_READ, NULL);
 	ASSERT_FILLED(sink.p, 4096, 5);
 	buf_close(&sink);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* Memory that cannot be written: can be sent, and exposed to remote reads. */
@@ -415,7 +398,7 @@ static int read_only_memory(void)
 	ASSERT_OK(fi_close(&src->fid));
 	ASSERT_OK(fi_close(&target->fid));
 	munmap(page, 4096);
-	return close_all();
+	return pair_close_quiet();
 }
 
 int main(int argc, char **argv)

@@ -5,12 +5,7 @@
  * FI_SHUTDOWN at each side; what was queued behind flushes; a new connection
  * works.
  */
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
+#include "pair.h"
 
 enum { LEN = 4096 };
 
@@ -20,17 +15,6 @@ static void open_all(uint64_t access)
 	buf_open(&cli, &tx, LEN, ALL_ACCESS);
 	buf_open(&srv, &rx, LEN, access);
 	memset(rx.p, 0xee, LEN);
-}
-
-static int close_all(void)
-{
-	expect_no_comp(cli.cq, 0);
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
 }
 
 /* tcp of libfabric 1.17 closes the connection, or does not check at all. */
@@ -110,7 +94,7 @@ static int bad_key(void)
 		ASSERT_BYTES(rx.p, LEN, 0xee);
 		reconnect();
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 static int out_of_bounds(void)
@@ -135,7 +119,7 @@ static int out_of_bounds(void)
 		ASSERT_BYTES(rx.p, LEN, 0xee);
 		reconnect();
 	}
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* The rights are those asked for: no more. */
@@ -155,13 +139,13 @@ static int no_right(void)
 		/* On iWARP a peer must be able to write to what is read into. */
 		if (is_iwarp(&cli) && bad[i].op == FI_WRITE &&
 		    bad[i].access & FI_READ) {
-			close_all();
+			pair_close_quiet();
 			continue;
 		}
 		post(bad[i].op, 100, rx.addr, rx.key);
 		refused(bad[i].op, 100);
 		ASSERT_BYTES(rx.p, LEN, 0xee);
-		close_all();
+		pair_close_quiet();
 	}
 	return PASSED;
 }
@@ -185,7 +169,7 @@ static int closed_region(void)
 	post(FI_WRITE, 8, rx.addr, key);
 	refused(FI_WRITE, 8);
 	ASSERT_BYTES(rx.p, LEN, 0xee);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* A region of another domain at the target is none of this connection's. */
@@ -205,7 +189,7 @@ static int other_domain(void)
 	ASSERT_BYTES(foreign.p, LEN, 0xee);
 	buf_close(&foreign);
 	close_end(&other);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* What was queued behind the failing one: all of it comes back, in order. */
@@ -243,7 +227,7 @@ static int flush_behind(void)
 				ASSERT_EQ(i, ++last);
 		} while (next_comp(cli.cq, &c, 500));
 		ended();
-		return close_all();
+		return pair_close_quiet();
 	}
 	ASSERT_CMP(c.err, >, 0);
 	for (uintptr_t next = 1, next_recv = 101; next_comp(cli.cq, &c,
@@ -262,7 +246,7 @@ static int flush_behind(void)
 	}
 	expect_event(&cli, FI_SHUTDOWN, NULL);
 	expect_no_event(&cli, 20);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* Nobody asked for this completion, but errors are always told. */
@@ -287,7 +271,7 @@ static int inject_fails(void)
 	}
 	ended();
 	ASSERT_BYTES(rx.p, LEN, 0xee);
-	return close_all();
+	return pair_close_quiet();
 }
 
 int main(int argc, char **argv)

@@ -3,29 +3,7 @@
  * FI_SELECTIVE_COMPLETION: only what asks for a completion gets one, the
  * queue still drains, errors are told regardless.
  */
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
-
-static void open_all(const struct setup *how)
-{
-	make_pair(&srv, &cli, how);
-	buf_open(&cli, &tx, 4096, ALL_ACCESS);
-	buf_open(&srv, &rx, 4096, ALL_ACCESS);
-}
-
-static int close_all(void)
-{
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
-}
+#include "pair.h"
 
 static ssize_t write_msg(uint64_t flags)
 {
@@ -67,7 +45,7 @@ static int ten_times_tx_size(void)
 	struct setup how = { .tx_bind = FI_SELECTIVE_COMPLETION };
 	size_t n;
 
-	open_all(&how);
+	pair_open(&how, 4096);
 	n = 10 * cli.info->tx_attr->size;
 	for (size_t i = 0; i < n; i++)
 		insist(0, i & 1);
@@ -75,7 +53,7 @@ static int ten_times_tx_size(void)
 	insist(FI_COMPLETION, false);
 	expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
 	expect_no_comp(cli.cq, 50);
-	return close_all();
+	return pair_close();
 }
 
 /* Every 7th asks: exactly those come, in order. */
@@ -91,7 +69,7 @@ static int every_seventh(void)
 	uintptr_t next = 7;
 	struct comp c;
 
-	open_all(&how);
+	pair_open(&how, 4096);
 	iov = (struct iovec){ tx.p, 64 };
 	target = (struct fi_rma_iov){ rx.addr, 64, rx.key };
 	for (uintptr_t i = 1; i <= 700; i++) {
@@ -114,13 +92,13 @@ static int every_seventh(void)
 	for (; next <= 700; next += 7)
 		expect_ok(cli.cq, (void *)next, FI_RMA | FI_WRITE, NULL);
 	expect_no_comp(cli.cq, 50);
-	return close_all();
+	return pair_close();
 }
 
 /* Without the bind flag every one completes, with or without FI_COMPLETION. */
 static int not_selective(void)
 {
-	open_all(NULL);
+	pair_open(NULL, 4096);
 	ASSERT_OK(write_msg(0));
 	expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
 	ASSERT_OK(write_msg(FI_COMPLETION));
@@ -128,7 +106,7 @@ static int not_selective(void)
 	/* FI_INJECT frees the buffer; it does not take the completion away. */
 	ASSERT_OK(write_msg(FI_INJECT));
 	expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
-	return close_all();
+	return pair_close();
 }
 
 static void send_one(void)
@@ -146,7 +124,7 @@ static int receives(void)
 		.context = &rx,
 	};
 
-	open_all(&how);
+	pair_open(&how, 4096);
 	fill(tx.p, 8, 1);
 	iov = (struct iovec){ rx.p, 64 };
 	for (int i = 0; i < 3; i++) {
@@ -161,7 +139,7 @@ static int receives(void)
 		ASSERT_FILLED(rx.p, 8, 1);
 		memset(rx.p, 0, 8);
 	}
-	return close_all();
+	return pair_close();
 }
 
 /* tx_attr->op_flags = FI_COMPLETION asks for all calls without flags. */
@@ -172,7 +150,7 @@ static int op_flags_ask(void)
 		.tx_op_flags = FI_COMPLETION,
 	};
 
-	open_all(&how);
+	pair_open(&how, 4096);
 	ASSERT_TAKEN(
 		fi_write(cli.ep, tx.p, 64, tx.desc, 0, rx.addr, rx.key, &tx));
 	expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
@@ -183,7 +161,7 @@ static int op_flags_ask(void)
 	}
 	ASSERT_TAKEN(fi_inject_write(cli.ep, tx.p, 8, 0, rx.addr, rx.key));
 	expect_no_comp(cli.cq, 20);
-	return close_all();
+	return pair_close();
 }
 
 /* Told although not asked for: the failing one, and those flushed. */
@@ -194,7 +172,7 @@ static int errors_are_told(void)
 
 	if (!is_vrc())
 		return skip("%s does not check remote access", provider());
-	open_all(&how);
+	pair_open(&how, 4096);
 	for (int i = 0; i < 3; i++)
 		ASSERT_OK(write_msg(0));
 	/* A read: even iWARP learns that it failed, if only by flushing it. */
@@ -208,7 +186,7 @@ static int errors_are_told(void)
 	/* Nobody had to give one, so it may be the endpoint's. */
 	ASSERT(c.context == &tx || c.context == &cli);
 	expect_no_comp(cli.cq, 20);
-	return close_all();
+	return pair_close();
 }
 
 int main(int argc, char **argv)

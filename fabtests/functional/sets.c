@@ -4,12 +4,10 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "common.h"
+#include "pair.h"
 
 enum { LEN = 64 };
 
-static struct end srv, cli;
-static struct buf tx, rx;
 /* Of srv, in place of what make_ep would open. */
 static struct fid_wait *waitset;
 static struct fid_cq *cq;
@@ -44,9 +42,7 @@ static void open_all(enum fi_wait_obj wait_obj)
 			     .threading = FI_THREAD_SAFE,
 			     .bind = bind_own };
 
-	make_pair(&srv, &cli, &how);
-	buf_open(&cli, &tx, LEN, ALL_ACCESS);
-	buf_open(&srv, &rx, LEN, ALL_ACCESS);
+	pair_open(&how, LEN);
 }
 
 static int close_all(void)
@@ -58,10 +54,7 @@ static int close_all(void)
 	ASSERT_OK(fi_close(&cntr->fid));
 	if (waitset)
 		ASSERT_OK(fi_close(&waitset->fid));
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
+	return pair_close();
 }
 
 /* ---- poll sets ---- */

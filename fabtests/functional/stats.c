@@ -2,12 +2,9 @@
 /* Statistics by fi_open_ops: vrc's own, see rdma/fi_ext_vrc.h. */
 #include <rdma/fi_ext_vrc.h>
 
-#include "common.h"
+#include "pair.h"
 
 enum { LEN = 64, ROOM = 64, DEPTH = 8 };
-
-static struct end srv, cli;
-static struct buf tx, rx;
 
 static uint64_t stat_of(struct fid *fid, const char *name)
 {
@@ -28,17 +25,7 @@ static void open_all(void)
 {
 	struct setup how = { .tx_size = DEPTH, .rx_size = DEPTH };
 
-	make_pair(&srv, &cli, &how);
-	buf_open(&cli, &tx, LEN, ALL_ACCESS);
-	buf_open(&srv, &rx, LEN, ALL_ACCESS);
-}
-
-static int close_all(void)
-{
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
+	pair_open(&how, LEN);
 }
 
 static int of_an_endpoint(void)
@@ -63,7 +50,7 @@ static int of_an_endpoint(void)
 	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
 	ASSERT_EQ(stat_of(fid, "rx_in_flight"), DEPTH - 1);
 	ASSERT_EQ(stat_of(fid, "errors"), 0);
-	return close_all();
+	return pair_close();
 }
 
 static int of_a_connection(void)
@@ -93,7 +80,7 @@ static int of_a_connection(void)
 	ASSERT_EQ(stat_of(fid, "errors"), DEPTH);
 	ASSERT_EQ(stat_of(fid, "connected"), 0);
 	ASSERT_EQ(stat_of(fid, "path_mtu"), 0);
-	return close_all();
+	return pair_close();
 }
 
 static int of_queue_and_domain(void)
@@ -114,7 +101,7 @@ static int of_queue_and_domain(void)
 	buf_close(&more);
 	ASSERT_EQ(stat_of(&cli.domain->fid, "mr_cnt"), cnt);
 	ASSERT_EQ(stat_of(&cli.domain->fid, "mr_bytes"), bytes);
-	return close_all();
+	return pair_close();
 }
 
 static int refusals(void)
@@ -151,7 +138,7 @@ static int refusals(void)
 	cnt = ROOM;
 	ASSERT_EQ(ops->read(&alias->fid, stats, &cnt), -FI_EINVAL);
 	ASSERT_OK(fi_close(&alias->fid));
-	return close_all();
+	return pair_close();
 }
 
 static const struct test_case cases[] = {

@@ -6,12 +6,10 @@
  */
 #include <pthread.h>
 
-#include "common.h"
+#include "pair.h"
 
 enum { THREADS = 4, LEN = 512, WINDOW = 8 };
 
-static struct end srv;
-static struct end cli;
 static struct end s[THREADS];
 static struct end c[THREADS];
 
@@ -29,8 +27,6 @@ struct lane {
 };
 
 static struct lane lanes[THREADS];
-static struct buf tx;
-static struct buf rx;
 
 static const struct setup safe = { .threading = FI_THREAD_SAFE };
 
@@ -168,18 +164,6 @@ static void open_all(void)
 	buf_open(&srv, &rx, THREADS * WINDOW * LEN, ALL_ACCESS);
 }
 
-static int close_all(void)
-{
-	if (cli.ep)
-		close_ep(&cli);
-	if (srv.ep)
-		close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
-}
-
 static void connect_lanes(void)
 {
 	for (int i = 0; i < THREADS; i++) {
@@ -221,7 +205,7 @@ static int own_endpoints(void)
 	join_lanes();
 	check_memory();
 	close_lanes();
-	return close_all();
+	return pair_close();
 }
 
 static int one_endpoint(void)
@@ -232,7 +216,7 @@ static int one_endpoint(void)
 		start_lane(i, cli.ep, scaled(2000) / WINDOW * WINDOW + WINDOW);
 	join_lanes();
 	check_memory();
-	return close_all();
+	return pair_close();
 }
 
 /* Default flags are set while others post: to what they were, so that it is the
@@ -248,7 +232,7 @@ static int flags_beside_posting(void)
 	connect_pair(&srv, &cli);
 	ret = fi_control(&cli.ep->fid, FI_SETOPSFLAG, &both[0]);
 	if (ret) {
-		close_all();
+		pair_close();
 		return skip("fi_set_ops_flag: %s", fi_strerror(-ret));
 	}
 	for (int i = 0; i < THREADS; i++)
@@ -264,7 +248,7 @@ static int flags_beside_posting(void)
 	}
 	join_lanes();
 	check_memory();
-	return close_all();
+	return pair_close();
 }
 
 /* Messages: two threads send, two receive on the other side. Every number
@@ -344,7 +328,7 @@ static int messages(void)
 	for (int i = 0; i < THREADS; i++)
 		ASSERT_OK(pthread_join(workers[i].thread, NULL));
 	ASSERT_EQ(received, scaled(MESSAGES));
-	return close_all();
+	return pair_close();
 }
 
 /* fi_endpoint, fi_enable and fi_close in four threads, for themselves. */
@@ -380,7 +364,7 @@ static int endpoints_come_and_go(void)
 					 (void *)(i + 1)));
 	for (int i = 0; i < THREADS; i++)
 		ASSERT_OK(pthread_join(threads[i], NULL));
-	return close_all();
+	return pair_close();
 }
 
 /* One thread waits in fi_eq_sread while others close what it may report. */
@@ -429,7 +413,7 @@ static int close_beside_reader(void)
 			fi_reject(srv.pep, ev.info->handle, NULL, 0);
 			fi_freeinfo(ev.info);
 		}
-	return close_all();
+	return pair_close();
 }
 
 int main(int argc, char **argv)

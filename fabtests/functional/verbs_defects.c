@@ -8,32 +8,9 @@
 #include <pthread.h>
 #include <sys/wait.h>
 
-#include "common.h"
-
-static struct end srv;
-static struct end cli;
-static struct buf tx;
-static struct buf rx;
+#include "pair.h"
 
 enum { LEN = 4096 };
-
-static void open_all(const struct setup *how)
-{
-	make_pair(&srv, &cli, how);
-	buf_open(&cli, &tx, LEN, ALL_ACCESS);
-	buf_open(&srv, &rx, LEN, ALL_ACCESS);
-}
-
-static int close_all(void)
-{
-	expect_no_comp(cli.cq, 0);
-	close_ep(&cli);
-	close_ep(&srv);
-	buf_close(&tx);
-	buf_close(&rx);
-	close_pair(&srv, &cli);
-	return PASSED;
-}
 
 /* Of the embedded device, which fails to order. */
 static bool is_softverbs(void)
@@ -84,7 +61,7 @@ static int c_post_failures(void)
 	       "post_recv,err=ENOMEM,nth=2", 1);
 	/* Posts of our own, of credits, would be counted. */
 	setenv("FI_VRC_CREDITS", "never", 1);
-	open_all(NULL);
+	pair_open(NULL, LEN);
 	for (uint32_t i = 0; i < 3; i++) {
 		static const int errors[] = { FI_EINVAL, FI_ENOMEM, FI_EIO };
 
@@ -95,7 +72,7 @@ static int c_post_failures(void)
 			try_post(-errors[i], true);
 	}
 	message(4);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* ---- d: an endless loop over the list of infos ---- */
@@ -137,7 +114,7 @@ static int d_several_infos(void)
 
 static int e_busy_close(void)
 {
-	open_all(NULL);
+	pair_open(NULL, LEN);
 	for (uint32_t i = 0; i < 3; i++) {
 		ASSERT_EQ(fi_close(&cli.domain->fid), -FI_EBUSY);
 		ASSERT_EQ(fi_close(&srv.domain->fid), -FI_EBUSY);
@@ -154,7 +131,7 @@ static int e_busy_close(void)
 	buf_open(&cli, &tx, LEN, ALL_ACCESS);
 	connect_pair(&srv, &cli);
 	message(5);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* ---- f: that an injected message failed is not told ---- */
@@ -165,9 +142,9 @@ static int f_failed_inject(void)
 
 	if (!is_vrc())
 		return skip("%s ends the connection", provider());
-	open_all(NULL);
+	pair_open(NULL, LEN);
 	if (is_iwarp(&cli)) {
-		close_all();
+		pair_close_quiet();
 		return skip("on iWARP it is done when it is on its way");
 	}
 	post_recv(&srv, &rx, 0, 4, &rx);
@@ -178,7 +155,8 @@ static int f_failed_inject(void)
 	ASSERT_EQ(c.flags, FI_SEND | FI_MSG);
 	ASSERT_EQ(c.len, 64);
 	expect_event(&cli, FI_SHUTDOWN, NULL);
-	return close_all();
+	expect_no_comp(cli.cq, 0);
+	return pair_close();
 }
 
 /* ---- i: -FI_EAGAIN with the wrong sign ---- */
@@ -189,13 +167,13 @@ static int i_full_receive_queue(void)
 	ssize_t ret;
 	int cnt = 0;
 
-	open_all(&how);
+	pair_open(&how, LEN);
 	while (!(ret = fi_recv(srv.ep, rx.p, LEN, rx.desc, 0, &rx)))
 		ASSERT_CMP(++cnt, <, 100000);
 	ASSERT_EQ(ret, -FI_EAGAIN);
 	if (is_vrc())
 		ASSERT_EQ(cnt, 8);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* ---- j: posting before there is a queue pair ---- */
@@ -236,7 +214,7 @@ static int j_too_early(void)
 	wait_connected(&srv, &cli, NULL);
 	buf_open(&srv, &rx, LEN, ALL_ACCESS);
 	message(1);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* ---- l: a parameter that is read and has no effect ---- */
@@ -294,7 +272,7 @@ static int log_says(const char *what)
 	setenv("FI_LOG_LEVEL", "info", 1);
 	setenv("FI_LOG_PROV", "vrc", 1);
 	ASSERT_GE(dup2(fileno(file), STDERR_FILENO), 0);
-	open_all(NULL);
+	pair_open(NULL, LEN);
 	message(1);
 	rewind(file);
 	len = fread(log, 1, sizeof(log) - 1, file);
@@ -315,7 +293,7 @@ static int ack_timeout_shows(void)
 /* A send that has no receive is held back. */
 static int credits_show(void)
 {
-	open_all(NULL);
+	pair_open(NULL, LEN);
 	sleep_ms(50);
 	return fi_send(cli.ep, tx.p, 8, tx.desc, 0, &tx) != -FI_EAGAIN;
 }
@@ -435,9 +413,9 @@ static int m_same_memory(void)
 	if (!is_vrc())
 		return skip("%s does not check remote access", provider());
 	for (int wrong = 0; wrong < 2; wrong++) {
-		open_all(NULL);
+		pair_open(NULL, LEN);
 		if (is_iwarp(&cli)) {
-			close_all();
+			pair_close_quiet();
 			return skip("siw lets a peer read what is registered");
 		}
 		for (int i = 0; i < 2; i++)
@@ -464,7 +442,7 @@ static int m_same_memory(void)
 		ASSERT_EQ(c.err, FI_EACCES);
 		for (int i = 0; i < 2; i++)
 			ASSERT_OK(fi_close(&mr[i]->fid));
-		close_all();
+		pair_close_quiet();
 	}
 	return PASSED;
 }
@@ -478,7 +456,7 @@ static int p_no_bytes(void)
 
 	if (!is_vrc())
 		return skip("%s registers nothing", provider());
-	open_all(NULL);
+	pair_open(NULL, LEN);
 	iov = (struct iovec){ rx.p, 0 };
 	ASSERT_EQ(fi_mr_reg(srv.domain, rx.p, 0, ALL_ACCESS, 0, 1, 0, &mr,
 			    NULL), -FI_EINVAL);
@@ -488,7 +466,7 @@ static int p_no_bytes(void)
 			     NULL), -FI_EINVAL);
 	ASSERT(mr == (void *)1);
 	message(1);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* ---- without a letter ---- */
@@ -522,7 +500,7 @@ static int sread_with_silent_traffic(void)
 	pthread_t thread;
 	uint64_t start;
 
-	open_all(&how);
+	pair_open(&how, LEN);
 	iov = (struct iovec){ rx.p, 8 };
 	for (int i = 0; i < N; i++)
 		ASSERT_OK(fi_recvmsg(srv.ep, &msg, 0));
@@ -533,7 +511,7 @@ static int sread_with_silent_traffic(void)
 	ASSERT_LE(now_us() - start, slow_ms(MS + 400) * 1000);
 	stop = true;
 	ASSERT_OK(pthread_join(thread, NULL));
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* A signal to a queue that nobody can wait for goes nowhere, and above all not
@@ -543,7 +521,7 @@ static int signal_without_wait(void)
 	int fds[2], old;
 	char byte;
 
-	open_all(NULL);
+	pair_open(NULL, LEN);
 	ASSERT_OK(pipe(fds));
 	ASSERT_OK(fcntl(fds[0], F_SETFL, O_NONBLOCK));
 	old = dup(STDIN_FILENO);
@@ -560,7 +538,7 @@ static int signal_without_wait(void)
 	close(fds[0]);
 	close(fds[1]);
 	message(1);
-	return close_all();
+	return pair_close_quiet();
 }
 
 /* The first vector that is none. */
@@ -574,7 +552,7 @@ static int signaling_vector(void)
 
 	if (!is_vrc())
 		return skip("%s has none", provider());
-	open_all(NULL);
+	pair_open(NULL, LEN);
 	while (!ret && attr.signaling_vector < 4096) {
 		ret = fi_cq_open(cli.domain, &attr, &cq, NULL);
 		if (ret)
@@ -586,7 +564,7 @@ static int signaling_vector(void)
 	ASSERT_GE(attr.signaling_vector, 1);
 	attr.signaling_vector = -1;
 	ASSERT_EQ(fi_cq_open(cli.domain, &attr, &cq, NULL), -FI_EINVAL);
-	return close_all();
+	return pair_close_quiet();
 }
 
 int main(int argc, char **argv)
