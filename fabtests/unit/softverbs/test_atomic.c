@@ -5,7 +5,7 @@
  * connection, another process, or the owner of the memory itself. And reads,
  * where they share limits with atomics.
  */
-#include "side.h"
+#include "pair.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -15,11 +15,6 @@
 TestSuite(atomic, .timeout = 120);
 
 enum { CELLS = 1 << 14 };
-
-struct pair {
-	struct side a, b;
-	struct ibv_mr *ma, *mb;
-};
 
 static uint64_t abuf[CELLS], bbuf[CELLS];
 
@@ -36,13 +31,6 @@ static void setup(struct pair *p, bool direct)
 {
 	open_pair(p, direct, &(struct side_opts){ .depth = 256 });
 	pair_up(&p->a, &p->b);
-}
-
-static void teardown(struct pair *p)
-{
-	MUST(!sv_dereg_mr(p->ma) && !sv_dereg_mr(p->mb));
-	side_close(&p->a);
-	side_close(&p->b);
 }
 
 /* Cell i of the peer's; the answer goes to cell i of ours. */

@@ -3,7 +3,7 @@
  * Extended completion queues: what creating one refuses, the cursor, the
  * fields, the times.
  */
-#include "side.h"
+#include "pair.h"
 #include "sv_fault.h"
 
 #include <criterion/criterion.h>
@@ -14,11 +14,6 @@ TestSuite(cq_ex, .timeout = 60);
 enum { TIMES = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
 	       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK };
 
-struct pair {
-	struct side a, b;
-	struct ibv_mr *ma, *mb;
-};
-
 static char abuf[4096], bbuf[4096];
 
 static void setup(struct pair *p, const struct side_opts *opts)
@@ -28,13 +23,6 @@ static void setup(struct pair *p, const struct side_opts *opts)
 	p->ma = side_reg(&p->a, abuf, sizeof(abuf));
 	p->mb = side_reg(&p->b, bbuf, sizeof(bbuf));
 	pair_up(&p->a, &p->b);
-}
-
-static void teardown(struct pair *p)
-{
-	MUST(!sv_dereg_mr(p->ma) && !sv_dereg_mr(p->mb));
-	side_close(&p->a);
-	side_close(&p->b);
 }
 
 static struct ibv_cq_ex *ex(struct ibv_cq *cq)

@@ -4,7 +4,7 @@
  * what they send as descriptors. The QP dies at worst, the process never.
  * And many links on one completion queue.
  */
-#include "side.h"
+#include "pair.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -15,11 +15,6 @@ TestSuite(link_hostile, .timeout = 120);
 
 static char abuf[1 << 16], bbuf[1 << 16];
 
-struct pair {
-	struct side a, b;
-	struct ibv_mr *ma, *mb;
-};
-
 static void setup(struct pair *p)
 {
 	side_open(&p->a, NULL);
@@ -27,13 +22,6 @@ static void setup(struct pair *p)
 	p->ma = side_reg(&p->a, abuf, sizeof(abuf));
 	p->mb = side_reg(&p->b, bbuf, sizeof(bbuf));
 	pair_up(&p->a, &p->b);
-}
-
-static void teardown(struct pair *p)
-{
-	MUST(!sv_dereg_mr(p->ma) && !sv_dereg_mr(p->mb));
-	side_close(&p->a);
-	side_close(&p->b);
 }
 
 /* Puts a slot into the ring that b receives from, as its peer could; ahead: of

@@ -3,7 +3,7 @@
  * Receiver not ready: how long a message waits for its receive, by the sender's
  * rnr_retry and the receiver's min_rnr_timer, and what becomes of it then.
  */
-#include "side.h"
+#include "pair.h"
 
 #include <criterion/criterion.h>
 
@@ -14,11 +14,6 @@ enum {
 	TIMER = 24, /* 40.96 ms */
 	TIMER_MS = 40,
 	LATE_MS = 5000, /* on a machine that is busy */
-};
-
-struct pair {
-	struct side a, b;
-	struct ibv_mr *ma, *mb;
 };
 
 static char abuf[BUF], bbuf[BUF];
@@ -33,13 +28,6 @@ static void setup(struct pair *p, int retry, int timer,
 	p->a.rnr_retry = retry;
 	p->b.rnr_timer = timer;
 	pair_up(&p->a, &p->b);
-}
-
-static void teardown(struct pair *p)
-{
-	MUST(!sv_dereg_mr(p->ma) && !sv_dereg_mr(p->mb));
-	side_close(&p->a);
-	side_close(&p->b);
 }
 
 static struct post message(const struct pair *p, enum ibv_wr_opcode op,

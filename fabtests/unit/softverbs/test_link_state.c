@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
+/*
+ * Two QPs joined in one process: states of a link that have work in them, and events
+ * that tell of it.
+ */
+#include "link.h"
+
+TestSuite(link, .timeout = 120);
+
+/* Posted before the link exists: goes out once it does. */
+Test(link, work_waits_for_the_link)
+{
+	struct side a, b;
+	static char abuf[64], bbuf[64];
+	struct ibv_mr *ma, *mb;
+
+	side_open(&a, NULL);
+	side_open(&b, NULL);
+	ma = side_reg(&a, abuf, 64);
+	mb = side_reg(&b, bbuf, 64);
+	MUST(!side_init(&a) && !side_rtr(&a, b.qp->qp_num) && !side_rts(&a));
+	post(&a, (struct post){ .op = IBV_WR_SEND,
+				.flags = IBV_SEND_SIGNALED,
+				.mr = ma,
+				.len = 5 });
+	memcpy(abuf, "hello", 5);
+	MUST(!side_init(&b));
+	MUST(!post_recv(&b, 1, mb, 0, 64));
+	pair_links(&a, &b, getpid());
+	/* The receiver is not ready yet; the message is not lost on it. */
+	MUST(!side_rtr(&b, a.qp->qp_num));
+	cr_assert_eq(wait_wc(b.rcq).byte_len, 5);
+	cr_assert_eq(memcmp(bbuf, "hello", 5), 0);
+	cr_assert_eq(wait_wc(a.scq).status, IBV_WC_SUCCESS);
+	MUST(!sv_dereg_mr(ma) && !sv_dereg_mr(mb));
+	side_close(&a);
+	side_close(&b);
+}
+
+Test(link, drained_is_announced)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD,
+				    .en_sqd_async_notify = 1 };
+	struct ibv_qp_init_attr init;
+	struct pair p;
+	struct ibv_wc wc;
+
+	setup(&p, true, NULL);
+	post(&p.a, (struct post){ .id = 1,
+				  .op = IBV_WR_SEND,
+				  .flags = IBV_SEND_SIGNALED });
+	cr_assert_eq(sv_modify_qp(p.a.qp, &attr,
+				  IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY),
+		     0);
+	cr_assert_eq(sv_query_qp(p.a.qp, &attr, 0, &init), 0);
+	cr_assert_eq(attr.sq_draining, 1);
+	post(&p.a, (struct post){ .id = 2,
+				  .op = IBV_WR_SEND,
+				  .flags = IBV_SEND_SIGNALED });
+	post_recv(&p.b, 1, p.mb, 0, 8);
+	post_recv(&p.b, 2, p.mb, 0, 8);
+	expect_async(&p.a, IBV_EVENT_SQ_DRAINED);
+	cr_assert_eq(wait_wc(p.a.scq).wr_id, 1);
+	cr_assert_not(wait_wc_ms(p.a.scq, &wc, 20));
+	attr.qp_state = IBV_QPS_RTS;
+	cr_assert_eq(sv_modify_qp(p.a.qp, &attr, IBV_QP_STATE), 0);
+	cr_assert_eq(wait_wc(p.a.scq).wr_id, 2);
+	teardown(&p);
+}
+
+/* Whether something of the first WR is out. */
+static bool begun(struct sv_qp *qp)
+{
+	bool ret;
+
+	sv_lock_take(&qp->lock);
+	ret = qp->sq.sent || sv_sq_slot(qp, 0)->offset;
+	sv_lock_drop(&qp->lock);
+	return ret;
+}
+
+/* A message that is half out when the queue is drained is not left so. */
+static void drained_in_the_middle(bool direct)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD,
+				    .en_sqd_async_notify = 1 };
+	struct ibv_qp_init_attr init;
+	struct pair p;
+	struct ibv_wc wc;
+
+	setup(&p, direct, NULL);
+	fill(p.abuf, BUF, 5);
+	memset(p.bbuf, 0, BUF);
+	/* Over TCP nothing begins that has no receive. */
+	if (SIDE_IS_TCP)
+		MUST(!post_recv(&p.b, 1, p.mb, 0, BUF));
+	MUST(!post(&p.a, (struct post){ .id = 1,
+					.op = IBV_WR_SEND,
+					.flags = IBV_SEND_SIGNALED,
+					.mr = p.ma,
+					.len = BUF }));
+	MUST(!post(&p.a, (struct post){ .id = 2,
+					.op = IBV_WR_SEND,
+					.flags = IBV_SEND_SIGNALED }));
+	while (SIDE_IS_TCP && !begun(sv_qp(p.a.qp)))
+		sched_yield();
+	MUST(!sv_modify_qp(p.a.qp, &attr,
+			   IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+	if (!SIDE_IS_TCP) {
+		MUST(!sv_query_qp(p.a.qp, &attr, 0, &init));
+		cr_assert_eq(attr.sq_draining, 1);
+		cr_assert_not(wait_wc_ms(p.a.scq, &wc, 20));
+		MUST(!post_recv(&p.b, 1, p.mb, 0, BUF));
+	}
+	MUST(!post_recv(&p.b, 2, p.mb, 0, 0));
+	wc = wait_wc(p.b.rcq);
+	cr_assert_eq(wc.byte_len, BUF);
+	cr_assert(filled(p.bbuf, BUF, 5));
+	cr_assert_eq(wait_wc(p.a.scq).wr_id, 1);
+	MUST(!sv_query_qp(p.a.qp, &attr, 0, &init));
+	/* The second may have been out as well, where there was room. */
+	if (!wait_wc_ms(p.a.scq, &wc, 20)) {
+		expect_async(&p.a, IBV_EVENT_SQ_DRAINED);
+		cr_assert_eq(attr.sq_draining, 0);
+		attr.qp_state = IBV_QPS_RTS;
+		MUST(!sv_modify_qp(p.a.qp, &attr, IBV_QP_STATE));
+		wc = wait_wc(p.a.scq);
+	} else {
+		expect_async(&p.a, IBV_EVENT_SQ_DRAINED);
+	}
+	cr_assert_eq(wc.wr_id, 2);
+	cr_assert_eq(wait_wc(p.b.rcq).byte_len, 0);
+	teardown(&p);
+}
+
+Test(link, drained_in_the_middle) { drained_in_the_middle(true); }
+Test(link, drained_in_the_middle_ring) { drained_in_the_middle(false); }
+
+/* Armed for what is solicited, a queue says nothing of what is not. */
+Test(link, solicited_events)
+{
+	static const enum ibv_wr_opcode ops[] = {
+		IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM,
+	};
+	const struct side_opts opts = { .channel = true };
+	struct ibv_cq *cq;
+	struct pair p;
+	void *context;
+	size_t i;
+	int turn;
+
+	setup(&p, true, &opts);
+	for (i = 0; i < ARRAY_SIZE(ops); i++) {
+		for (turn = 0; turn < 2; turn++) {
+			struct pollfd pfd = { .fd = p.b.chan->fd,
+					      .events = POLLIN };
+
+			MUST(!ibv_req_notify_cq(p.b.rcq, 1));
+			MUST(!post_recv(&p.b, 1, p.mb, 0, 64));
+			MUST(!post(&p.a,
+				   (struct post){
+					   .op = ops[i],
+					   .flags = turn ? IBV_SEND_SOLICITED |
+								   IBV_SEND_SIGNALED :
+							   IBV_SEND_SIGNALED,
+					   .mr = p.ma,
+					   .len = 8,
+					   .raddr = (uintptr_t)p.bbuf,
+					   .rkey = p.mb->rkey }));
+			cr_assert_eq(poll(&pfd, 1, turn ? SIDE_WAIT_MS : 50),
+				     turn, "case %zu", i);
+			if (turn) {
+				MUST(!sv_get_cq_event(p.b.chan, &cq, &context));
+				cr_assert_eq(cq, p.b.rcq);
+				sv_ack_cq_events(cq, 1);
+			}
+			wait_wc(p.b.rcq);
+			wait_wc(p.a.scq);
+		}
+	}
+	teardown(&p);
+}
+
+/* Withdrawing memory asks all links that stand, and no more than there are. */
+Test(link, one_that_never_stood)
+{
+	struct sv_link *link;
+	struct side c;
+	struct pair p;
+	int i;
+
+	setup(&p, true, NULL);
+	side_open(&c, NULL);
+	/* More than stand. */
+	for (i = 0; i < 3; i++) {
+		MUST(!sv_shm_create(sv_qp(c.qp), &link));
+		sv_link_close(link);
+	}
+	side_close(&c);
+	/* Its regions: this comes back. */
+	teardown(&p);
+}
+
+/* Through RESET and a new link the same QP works again. */
+Test(link, reset_and_again)
+{
+	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
+	struct pair p;
+	int i;
+
+	setup(&p, true, NULL);
+	for (i = 0; i < 5; i++) {
+		post_recv(&p.b, i, p.mb, 0, 64);
+		post(&p.a, (struct post){ .id = i,
+					  .op = IBV_WR_SEND,
+					  .flags = IBV_SEND_SIGNALED });
+		cr_assert_eq(wait_wc(p.b.rcq).status, IBV_WC_SUCCESS);
+		cr_assert_eq(wait_wc(p.a.scq).status, IBV_WC_SUCCESS);
+		/* Left behind: must not come back later. */
+		post_recv(&p.b, 77, p.mb, 0, 64);
+		MUST(!sv_modify_qp(p.a.qp, &reset, IBV_QP_STATE));
+		MUST(!sv_modify_qp(p.b.qp, &reset, IBV_QP_STATE));
+		pair_up(&p.a, &p.b);
+	}
+	teardown(&p);
+}
+
+/* Sleeping on the channel: the peer's doorbell and the engine wake us. */
+Test(link, completion_channel_wakes)
+{
+	struct ibv_cq *cq;
+	struct pair p;
+	void *context;
+	int i;
+
+	setup(&p, true, &(struct side_opts){ .channel = true });
+	for (i = 0; i < 300; i++) {
+		MUST(!ibv_req_notify_cq(p.b.rcq, 0));
+		post_recv(&p.b, i, p.mb, 0, 64);
+		post(&p.a, (struct post){ .id = i,
+					  .op = IBV_WR_SEND,
+					  .flags = IBV_SEND_SIGNALED });
+		cr_assert_eq(sv_get_cq_event(p.b.chan, &cq, &context), 0);
+		cr_assert_eq(cq, p.b.rcq);
+		sv_ack_cq_events(cq, 1);
+		cr_assert_eq(wait_wc(p.b.rcq).wr_id, i);
+		cr_assert_eq(wait_wc(p.a.scq).wr_id, i);
+	}
+	teardown(&p);
+}
