@@ -38,6 +38,8 @@ enum {
 	 * and 0, which is forever on a NIC, has an end here. */
 	SENDS_MIN_MS = 2000,
 	SENDS_MAX_MS = 20000,
+	/* For each that looks for its peer at the same time: they share the engine. */
+	SENDS_EACH_MS = 10,
 	NS_PER_MS = 1000000,
 };
 
@@ -66,6 +68,7 @@ struct rdv_port {
 
 /* sv_cm.lock */
 static struct list rdvs = { &rdvs, &rdvs };
+static unsigned int rdv_cnt; /* in rdvs */
 static struct list ports = { &ports, &ports };
 
 /* What the QP was given, as far as it matters to its peer. */
@@ -131,6 +134,7 @@ static void rdv_end(struct sv_rdv *rdv)
 	rdv->qp = NULL;
 	qp->rdv = NULL;
 	list_del(&rdv->node);
+	rdv_cnt--;
 	sv_timer_cancel(&rdv->timer);
 	if (rdv->conn)
 		sv_conn_close(rdv->conn);
@@ -361,10 +365,11 @@ static bool peer_is_cm(const struct sv_rdv *rdv, uint32_t peer_qpn)
 
 static uint64_t sends_limit_ns(const struct ibv_qp_attr *attr)
 {
-	const uint64_t min = SENDS_MIN_MS * (uint64_t)NS_PER_MS;
 	const uint64_t max = SENDS_MAX_MS * (uint64_t)NS_PER_MS;
+	uint64_t min = max_size(SENDS_MIN_MS, rdv_cnt * (size_t)SENDS_EACH_MS);
 	uint64_t ns = (4096ull << attr->timeout) * (attr->retry_cnt + 1u);
 
+	min = min_size(min, SENDS_MAX_MS) * NS_PER_MS;
 	return !attr->timeout || ns > max ? max : ns < min ? min : ns;
 }
 
@@ -490,6 +495,7 @@ static int rdv_new(struct sv_qp *qp)
 	}
 	sv_qp_get(qp);
 	list_add_tail(&rdvs, &rdv->node);
+	rdv_cnt++;
 	qp->rdv = rdv;
 	rdv_step(rdv);
 	return 0;
@@ -527,5 +533,6 @@ void sv_rdv_fork_child(void)
 		rdv->qp->rdv = NULL;
 		free(rdv);
 	}
+	rdv_cnt = 0;
 	ports_free();
 }

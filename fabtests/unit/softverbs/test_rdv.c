@@ -20,6 +20,7 @@ enum {
 	BUF = 1 << 16,
 	LONG_MS = 3000, /* for a send without a peer to fail at the least */
 	MANY = 600, /* more than two ports' worth */
+	CROWD = 400, /* each gives all of them 10 ms more, above LONG_MS */
 };
 
 /* Whom a queue pair is told to connect to. */
@@ -389,6 +390,42 @@ Test(rdv, nobody_there)
 	MUST(!sv_dereg_mr(mr));
 	side_close(&a);
 	side_close(&b);
+}
+
+/* Finding a peer takes as long as others are about to find theirs. */
+Test(rdv, time_for_a_crowd)
+{
+	static struct ibv_qp *qp[CROWD];
+	struct whom nobody = { .qpn = 0x000101, .psn = 1 };
+	struct ibv_qp_init_attr init;
+	struct side a, other;
+	struct ibv_mr *mr;
+	uint64_t start_ns;
+	int i;
+
+	side_open(&a, NULL);
+	mr = side_reg(&a, abuf, BUF);
+	other = a;
+	init = (struct ibv_qp_init_attr){
+		.qp_type = IBV_QPT_RC,
+		.send_cq = a.scq,
+		.recv_cq = a.rcq,
+		.cap = { .max_send_wr = 1, .max_recv_wr = 1 },
+	};
+	for (i = 0; i < CROWD; i++) {
+		MUST((qp[i] = sv_create_qp(a.pd, &init)));
+		other.qp = qp[i];
+		up(&other, nobody);
+	}
+	start_ns = sv_now_ns();
+	up(&a, nobody);
+	send_one(&a, mr, 8);
+	cr_assert_eq(sent(&a), IBV_WC_RETRY_EXC_ERR);
+	cr_assert_gt(sv_now_ns() - start_ns, LONG_MS * 1000000ull);
+	for (i = 0; i < CROWD; i++)
+		MUST(!sv_destroy_qp(qp[i]));
+	MUST(!sv_dereg_mr(mr));
+	side_close(&a);
 }
 
 Test(rdv, wrong_psn)
