@@ -145,6 +145,10 @@ static void on_guest(void *arg, uint32_t events)
 			guest_serve(guest, conn, &offer, fds);
 		else
 			sv_fds_close(fds, SV_LINK_FDS);
+	} else {
+		sv_log("cm: an offer of shared memory is not taken: %s",
+		       strerror(err));
+		sv_note_fds(err);
 	}
 	guest_end(guest);
 out:
@@ -204,6 +208,8 @@ static void on_unix_listen(void *arg, uint32_t events)
 	}
 	if (i < ACCEPTS_PER_EVENT && errno != EAGAIN &&
 	    errno != ECONNABORTED) {
+		if (server.guest_cnt < MAX_GUESTS)
+			sv_note_fds(errno);
 		sv_engine_rewatch(server.sock, 0);
 		sv_timer_set(&server.pause, PAUSE_MS, on_pause_over, NULL);
 	}
