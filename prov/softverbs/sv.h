@@ -113,7 +113,7 @@ int sv_cm_resolve_addr(struct rdma_cm_id *id, struct sockaddr *src_addr,
 int sv_cm_resolve_route(struct rdma_cm_id *id, int timeout_ms);
 int sv_cm_listen(struct rdma_cm_id *id, int backlog);
 /*
- * When this id has listened and is closed, its port is kept for a second: for a
+ * When this id has listened and is closed, its port is kept for three seconds: for a
  * program that may be about to open it again (sv_cm_linger.c).
  */
 void sv_cm_keep_port(struct rdma_cm_id *id);

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-	LINGER_MS = 1000,
+	LINGER_MS = 3000,
 	LINGER_MAX = 16, /* sockets; for more, the oldest goes */
 };
 
