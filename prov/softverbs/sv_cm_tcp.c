@@ -61,10 +61,20 @@ static void check(const char *name, const char *a, const char *b)
 		       a, b);
 }
 
+static void check_flag(const char *name)
+{
+	const char *value = sv_env(name);
+
+	if (value && strcmp(value, "0") && strcmp(value, "1"))
+		sv_err("%s=%s: not 0 or 1; 1 is taken", name, value);
+}
+
 void sv_cm_check_env(void)
 {
 	check("SOFTVERBS_LINK", "shm", "tcp");
 	check("SOFTVERBS_CRC", "on", "off");
+	check_flag("SOFTVERBS_CMA");
+	check_flag("SOFTVERBS_LOG");
 }
 
 bool sv_cm_crc(void)

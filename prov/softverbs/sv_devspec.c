@@ -341,9 +341,12 @@ unsigned int sv_devspec_parse(const char *text, const char *look,
 			devs[cnt++] = dev;
 			continue;
 		}
-		sv_err("SOFTVERBS_DEVICES: %s: %s", dev->device.name,
-		       cnt < max ? "there is one of that name already" :
-				   "one device too many, left out");
+		if (cnt < max)
+			sv_err("SOFTVERBS_DEVICES: %s: there is one of that name already",
+			       dev->device.name);
+		else
+			sv_err("SOFTVERBS_DEVICES: %s: one device too many, left out; %u is the limit",
+			       dev->device.name, max);
 		sv_dev_free(dev);
 	}
 	free(copy);

@@ -3,6 +3,7 @@
 
 #include "sv_edit.h"
 #include "sv_engine.h"
+#include "sv_spec.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -332,14 +333,14 @@ static void __attribute__((constructor)) fault_start(void)
 {
 	const char *spec = sv_env("SOFTVERBS_FAULT");
 	const char *seed = sv_env("SOFTVERBS_FAULT_SEED");
-	char *end;
+	uint64_t value;
 
-	if (seed && *seed) {
-		sv_fault_seed(strtoull(seed, &end, 0));
-		if (*end)
-			sv_err("SOFTVERBS_FAULT_SEED=%s: not a number", seed);
-	}
-	if (spec && *spec)
+	if (seed && sv_spec_num(seed, &value))
+		sv_fault_seed(value);
+	else if (seed)
+		sv_err("SOFTVERBS_FAULT_SEED=%s: not a number from 0 to %ju; it is ignored",
+		       seed, (uintmax_t)UINT64_MAX);
+	if (spec)
 		sv_fault_set(spec);
 }
 

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -50,8 +51,8 @@ void sv_log(const char *fmt, ...)
 	va_list args;
 
 	if (on < 0) {
-		env = getenv("SOFTVERBS_LOG");
-		on = env && *env && *env != '0';
+		env = sv_env("SOFTVERBS_LOG");
+		on = env && strcmp(env, "0") != 0;
 		atomic_store_explicit(&enabled, on, memory_order_relaxed);
 	}
 	if (on) {
