@@ -382,9 +382,9 @@ void sv_listener_stop(struct sv_listener *listener);
 
 /*
  * sv_cm_linger.c. Caller holds sv_cm.lock. leave: the id lets go of its socket,
- * which goes on for a moment if it has listened and is to, else is closed. take: the socket
- * of such a moment ago, bound to this address, or -1; it goes on to listen until
- * end: it really does now, or, if not listens, no more.
+ * which goes on for a moment if it has listened and keeps its port, else is closed.
+ * take: the socket of such a moment ago, bound to this address, or -1; it goes on to
+ * listen until end: it really does now, or, if not listens, no more.
  */
 void sv_linger_leave(struct sv_id *id);
 int sv_linger_take(struct sv_id *id, const struct sockaddr *addr);
