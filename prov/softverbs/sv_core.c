@@ -5,6 +5,7 @@
  */
 #include "sv_int.h"
 #include "sv_fault.h"
+#include "sv_fence.h"
 #include "sv_engine.h"
 
 #include <errno.h>
@@ -76,6 +77,7 @@ int sv_core_start(void)
 	if (err)
 		goto out;
 	raise_fd_limit();
+	sv_fence_start();
 	sv_random(identity, sizeof(identity));
 	started = true;
 out:

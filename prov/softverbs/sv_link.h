@@ -143,18 +143,4 @@ void sv_link_fail_sends(struct sv_link *link, int event);
 /* sv_shm_seg.c */
 void sv_peer_tbl_fork_child(void);
 
-/*
- * A full fence. ThreadSanitizer does not know fences, but it knows this.
- */
-static inline void sv_fence(void)
-{
-#ifdef __SANITIZE_THREAD__
-	static atomic_int dummy;
-
-	atomic_fetch_add(&dummy, 0);
-#else
-	atomic_thread_fence(memory_order_seq_cst);
-#endif
-}
-
 #endif

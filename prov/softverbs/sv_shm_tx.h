@@ -6,6 +6,7 @@
 #ifndef SV_SHM_TX_H
 #define SV_SHM_TX_H
 
+#include "sv_fence.h"
 #include "sv_shm.h"
 
 #include <string.h>

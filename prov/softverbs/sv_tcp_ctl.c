@@ -145,7 +145,7 @@ void sv_tcp_credit(struct sv_tcp *tcp)
 	if (likely(!tcp->peer_wants) || tcp->rx_stop)
 		return;
 	/* Who posts next makes progress with us: see sv_rq_peek(). */
-	atomic_store(&qp->rq_starved, true);
+	sv_rq_starve(qp);
 	if (recvs_posted(tcp) == tcp->told_recvs) {
 		if (qp->srq)
 			sv_srq_take(qp);

@@ -7,6 +7,7 @@
  * bounds) is accepted when it is posted and completes in error, in its turn.
  */
 #include "sv_wr.h"
+#include "sv_fence.h"
 #include "sv_link.h"
 #include "sv_fault.h"
 
@@ -278,14 +279,20 @@ void sv_sq_complete(struct sv_qp *qp, enum ibv_wc_status status)
 
 /*
  * The poster writes rq.posted and then reads rq_starved, we the other way
- * round, both seq_cst: one of the two sees the other.
+ * round: one of the two sees the other, by the fences in between.
  */
+void sv_rq_starve(struct sv_qp *qp)
+{
+	atomic_store_explicit(&qp->rq_starved, true, memory_order_relaxed);
+	sv_fence_heavy();
+}
+
 struct sv_rwr *sv_rq_peek_hard(struct sv_qp *qp)
 {
 	if (qp->srq)
 		return sv_srq_take(qp);
-	atomic_store(&qp->rq_starved, true);
-	if (atomic_load(&qp->rq.posted) == qp->rq.done)
+	sv_rq_starve(qp);
+	if (sv_wq_posted(&qp->rq) == qp->rq.done)
 		return NULL;
 	atomic_store(&qp->rq_starved, false);
 	return sv_rq_slot(qp, qp->rq.done);
@@ -367,16 +374,19 @@ __cold void sv_rq_kick(struct sv_qp *qp)
 
 /*
  * What follows when receives have been added under rq_lock, which is given back: a
- * peer that writes ahead of its sends looks at how many there are. The store is
- * also the fence that sv_rq_peek_hard() counts on. True: sv_rq_kick() is due.
+ * peer that writes ahead of its sends looks at how many there are. The fence is
+ * for sv_rq_starve(). True: sv_rq_kick() is due.
  */
 static __hot_inline bool rq_added(struct sv_qp *qp)
 {
 	bool kick;
 
-	atomic_store(qp->rq_pub, sv_wq_posted(&qp->rq));
+	atomic_store_explicit(qp->rq_pub, sv_wq_posted(&qp->rq),
+			      memory_order_release);
+	sv_fence_light();
 	kick = unlikely(qp->rq_state == SV_RQ_ERROR) ||
-	       (unlikely(atomic_load(&qp->rq_starved)) &&
+	       (unlikely(atomic_load_explicit(&qp->rq_starved,
+					      memory_order_relaxed)) &&
 		atomic_exchange(&qp->rq_starved, false));
 	sv_lock_drop(&qp->rq_lock);
 	return kick;

@@ -162,6 +162,7 @@ void sv_wq_fini(struct sv_wq *wq);
 void sv_wq_reset(struct sv_wq *wq);
 struct sv_operands *sv_sq_operands(struct sv_qp *qp, struct sv_swr *swr);
 int sv_wq_add_recv(struct sv_wq *wq, const struct ibv_recv_wr *wr);
+void sv_rq_starve(struct sv_qp *qp);
 void sv_rq_kick(struct sv_qp *qp);
 bool sv_sq_runs(struct sv_qp *qp);
 bool sv_sq_drained(struct sv_qp *qp); /* nothing is on its way */
