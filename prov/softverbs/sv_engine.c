@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum {
-	BATCH = 64,
+	BATCH = 64, /* events of a round, and timers */
 	MIN_SLOTS = 64,
 	NO_FD = -1,
 };
@@ -157,16 +157,18 @@ static void timer_link(struct sv_timer *timer)
 		engine.last = timer;
 }
 
+/* No more than a batch: a crowd that is due does not keep events waiting. */
 static void run_timers(void)
 {
 	struct sv_timer *timer;
 	void (*fn)(void *arg);
+	int left = BATCH;
 	uint64_t now;
 	void *arg;
 
 	lock_take(&engine.lock);
 	now = engine.first ? now_ns() : 0;
-	while ((timer = engine.first) && timer->due_ns <= now) {
+	while (left-- && (timer = engine.first) && timer->due_ns <= now) {
 		timer_unlink(timer);
 		fn = timer->fn;
 		arg = timer->arg;

@@ -262,6 +262,60 @@ Test(sv_engine, timer_cancelled_and_set_anew)
 	cr_assert_eq(atomic_load(&timed.calls), 1);
 }
 
+enum {
+	CROWD = 1000,
+	CROWD_BEFORE = 200, /* timers that may go before an event */
+};
+
+static atomic_int crowd_ready;
+static atomic_int crowd_calls;
+static atomic_int crowd_at_event;
+
+static void on_gate(void *arg, uint32_t events)
+{
+	const int *fd = arg;
+
+	sv_engine_unwatch(*fd);
+	reaches(&crowd_ready, 1);
+}
+
+static void on_crowd(void *arg)
+{
+	atomic_fetch_add(&crowd_calls, 1);
+}
+
+static void on_among_crowd(void *arg, uint32_t events)
+{
+	const int *fd = arg;
+
+	sv_engine_unwatch(*fd);
+	atomic_store(&crowd_at_event, atomic_load(&crowd_calls) + 1);
+}
+
+/* Timers that are all due, and an event, when the engine comes back. */
+Test(sv_engine, crowd_of_timers_lets_events_in)
+{
+	static struct sv_timer timers[CROWD];
+	struct counter among;
+	struct counter gate;
+	int i;
+
+	counter_init(&gate);
+	counter_init(&among);
+	cr_assert_eq(sv_engine_watch(gate.fd, EPOLLIN, on_gate, &gate.fd), 0);
+	raise_fd(gate.fd);
+	sleep_ms(20);
+	for (i = 0; i < CROWD; i++)
+		sv_timer_set(&timers[i], 0, on_crowd, NULL);
+	raise_fd(among.fd);
+	cr_assert_eq(sv_engine_watch(among.fd, EPOLLIN, on_among_crowd,
+				     &among.fd), 0);
+	atomic_store(&crowd_ready, 1);
+	cr_assert(reaches(&crowd_calls, CROWD));
+	cr_assert(reaches(&crowd_at_event, 1));
+	cr_assert_leq(atomic_load(&crowd_at_event), CROWD_BEFORE);
+}
+
 struct deferred {
 	struct sv_defer defer;
 	struct counter *counter;
