@@ -348,8 +348,8 @@ void sv_tcp_nonsense(struct sv_tcp *tcp, enum sv_term_code err)
 
 /*
  * The stream has ended, and all that came before it has been taken. A peer of
- * ours that had said goodbye has left; one that had not is dead. Anyone else's
- * goodbye is the end of the stream.
+ * ours that had closed its queue pair has left; one that had not is dead, be it that
+ * its queue pair was in error. Anyone else's goodbye is the end of the stream.
  */
 void sv_tcp_lost(struct sv_tcp *tcp)
 {
@@ -362,7 +362,7 @@ void sv_tcp_lost(struct sv_tcp *tcp)
 	sv_tcp_tell_cm(tcp, SV_TCP_CM_EOF);
 	if (!sv_tcp_attached(tcp))
 		return;
-	if (tcp->peer_gone) {
+	if (tcp->peer_gone == SV_GONE_CLOSED) {
 		sv_link_gone(link);
 		return;
 	}

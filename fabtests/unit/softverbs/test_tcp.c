@@ -407,6 +407,33 @@ Test(tcp, completes_when_it_is_acknowledged)
 	raw_close(&r);
 }
 
+/*
+ * Whoever only receives learns of a peer that had given up and then ended, as one
+ * does that was stopped meanwhile; one that closes its queue pair just leaves.
+ */
+static void gone_and_ends(enum sv_ctrl_gone how)
+{
+	struct ibv_wc wc;
+	struct raw r;
+
+	raw_open(&r, &(struct sv_tcp_setup){ .ext = true });
+	MUST(!post_recv(&r.s, 1, r.mr, 0, 100));
+	put_ctrl(&r, SV_CTRL_GONE, how, 0);
+	cr_assert_not(wait_wc_ms(r.s.rcq, &wc, 30));
+	MUST(!shutdown(r.sock, SHUT_WR));
+	if (how == SV_GONE_ERROR) {
+		cr_assert_eq(wait_wc(r.s.rcq).status, IBV_WC_WR_FLUSH_ERR);
+		expect_event(&r.s, IBV_EVENT_QP_FATAL);
+	} else {
+		cr_assert_not(wait_wc_ms(r.s.rcq, &wc, 100));
+		cr_assert_eq(r.s.qp->state, IBV_QPS_RTS);
+	}
+	raw_close(&r);
+}
+
+Test(tcp, peer_in_error_ends) { gone_and_ends(SV_GONE_ERROR); }
+Test(tcp, peer_closed_ends) { gone_and_ends(SV_GONE_CLOSED); }
+
 static void bad_ctrl(uint32_t type, uint32_t a)
 {
 	struct raw r;
