@@ -24,12 +24,14 @@ struct sv_link_ops {
 	/* Take what came in, complete what is acknowledged, send what waits. */
 	void (*progress)(struct sv_link *link);
 	/*
-	 * A WR is posted with nothing before it: sends it past the queue, if
-	 * that is one copy and no more, and enters it there as sent. False:
-	 * it is not such a one, and nothing has been done. In RTS only its
-	 * caller need not be; NULL if the link has no such way.
+	 * WRs are posted with nothing before them: sends those past the queue
+	 * that are one copy and no more, and enters them there as sent. Returns
+	 * the first that is not such a one, with which nothing has been done, or
+	 * NULL. In RTS only its caller need not be; NULL if the link has no such
+	 * way.
 	 */
-	bool (*send)(struct sv_link *link, const struct ibv_send_wr *wr);
+	struct ibv_send_wr *(*send)(struct sv_link *link,
+				    struct ibv_send_wr *wr);
 	/* The send queue has grown. */
 	void (*push)(struct sv_link *link);
 	/* Complete what is acknowledged, no more. */

@@ -255,7 +255,7 @@ void sv_shm_progress(struct sv_link *link);
 void sv_shm_check_peer(struct sv_shm *shm);
 void sv_shm_push(struct sv_shm *shm);
 void sv_shm_push_any(struct sv_shm *shm);
-bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr);
+struct ibv_send_wr *sv_shm_send(struct sv_link *link, struct ibv_send_wr *wr);
 void sv_shm_acks(struct sv_shm *shm);
 void sv_shm_drain(struct sv_shm *shm);
 void sv_shm_ring_hard(struct sv_shm *shm);

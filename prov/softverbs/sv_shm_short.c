@@ -135,30 +135,20 @@ static __hot_inline void sq_enter_sent(struct sv_shm *shm,
 	}
 }
 
-/* The peer wants to be woken, or leaves. */
-static __cold bool sent_otherwise(struct sv_shm *shm)
-{
-	sv_shm_ring(shm);
-	if (sv_shm_peer_gone(shm))
-		sv_link_gone(&shm->link);
-	return true;
-}
-
 /*
  * The bytes go straight to the peer; all else is done when they are on their way.
  * Nothing is called in between: what would have to be kept across a call has its
  * price, too.
  */
-bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr)
+static __hot_inline bool shoot(struct sv_shm *shm,
+			       const struct ibv_send_wr *wr)
 {
-	struct sv_shm *shm = sv_shm(link);
-	struct sv_qp *qp = link->qp;
+	struct sv_qp *qp = shm->link.qp;
 	const void *from;
 
-	if (unlikely(!way_is_free(shm) ||
-		     !is_short(shm, wr->opcode, wr->num_sge,
-			       wr->sg_list->length) ||
-		     !qp->sq.max_sge || !sv_wq_has_room(&qp->sq, qp->sq.sent)))
+	if (unlikely(wr->num_sge != 1 ||
+		     !is_short(shm, wr->opcode, 1, wr->sg_list->length) ||
+		     !sv_wq_has_room(&qp->sq, qp->sq.sent)))
 		return false;
 	from = wr_data(qp, wr);
 	if (unlikely(!from))
@@ -170,9 +160,31 @@ bool sv_shm_send(struct sv_link *link, const struct ibv_send_wr *wr)
 			      .flags = short_flags(wr->opcode, wr->send_flags),
 		      });
 	sq_enter_sent(shm, wr);
+	return true;
+}
+
+/* The peer wants to be woken, or leaves. */
+static __cold void sent_otherwise(struct sv_shm *shm)
+{
+	sv_shm_ring(shm);
+	if (sv_shm_peer_gone(shm))
+		sv_link_gone(&shm->link);
+}
+
+/* The peer is told once, of all. */
+struct ibv_send_wr *sv_shm_send(struct sv_link *link, struct ibv_send_wr *wr)
+{
+	struct sv_shm *shm = sv_shm(link);
+
+	if (unlikely(!way_is_free(shm) || !link->qp->sq.max_sge ||
+		     !shoot(shm, wr)))
+		return wr;
+	do
+		wr = wr->next;
+	while (unlikely(wr) && shoot(shm, wr));
 	shm->ack_rung = false;
 	atomic_store_explicit(&link->attention, false, memory_order_relaxed);
 	if (unlikely(sv_shm_wants_ring(shm) || sv_shm_peer_gone(shm)))
-		return sent_otherwise(shm);
-	return true;
+		sent_otherwise(shm);
+	return wr;
 }

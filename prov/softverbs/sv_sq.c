@@ -144,15 +144,17 @@ static __noinline int post_locked(struct sv_qp *qp, struct ibv_send_wr *wr,
 	return err;
 }
 
-/* One that could be sent past the queue: the link knows. Caller holds qp->lock. */
-static __hot_inline bool sent_alone(struct sv_qp *qp,
-				    const struct ibv_send_wr *wr)
+/* What is left of those that could be sent past the queue: the link knows. Caller
+ * holds qp->lock. */
+static __hot_inline struct ibv_send_wr *send_past(struct sv_qp *qp,
+						  struct ibv_send_wr *wr)
 {
 	struct sv_link *link = qp->link;
 
-	return likely(wr && !wr->next && link && link->ops->send) &&
-	       qp->sq.sent == sv_wq_posted(&qp->sq) && wr->num_sge == 1 &&
-	       link->ops->send(link, wr);
+	if (likely(wr && link && link->ops->send) &&
+	    qp->sq.sent == sv_wq_posted(&qp->sq))
+		return link->ops->send(link, wr);
+	return wr;
 }
 
 static __hot_inline int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
@@ -160,7 +162,8 @@ static __hot_inline int post_send(struct sv_qp *qp, struct ibv_send_wr *wr,
 				  enum ibv_mw_type window)
 {
 	sv_lock_take(&qp->lock);
-	if (unlikely(!sent_alone(qp, wr)))
+	wr = send_past(qp, wr);
+	if (unlikely(wr))
 		return post_locked(qp, wr, bad_wr, window);
 	sv_lock_drop(&qp->lock);
 	return 0;

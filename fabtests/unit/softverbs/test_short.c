@@ -119,6 +119,56 @@ Test(short_way, inline_chained) { all_lengths(true, true); }
 Test(short_way, region_alone) { all_lengths(false, false); }
 Test(short_way, region_chained) { all_lengths(false, true); }
 
+/*
+ * A chain of messages of these lengths, of which the one at wrong, if there is one,
+ * has more pieces than the queue takes: those before it are sent, and arrive in
+ * their order, and it is named.
+ */
+static void chain(const uint32_t *lens, int cnt, int wrong)
+{
+	struct ibv_send_wr wr[8], *bad = NULL;
+	struct ibv_sge sge[8];
+	int i, ok = wrong < cnt ? wrong : cnt;
+	struct ibv_wc wc;
+	struct pair p;
+
+	setup(&p, false);
+	fill(p.abuf, LEN_MAX, 7);
+	for (i = 0; i < cnt; i++) {
+		sge[i] = (struct ibv_sge){ (uintptr_t)p.abuf, lens[i],
+					   p.ma->lkey };
+		wr[i] = (struct ibv_send_wr){
+			.wr_id = i,
+			.next = i + 1 < cnt ? &wr[i + 1] : NULL,
+			.sg_list = &sge[i],
+			.num_sge = i == wrong ? 1000 : 1,
+			.opcode = IBV_WR_SEND,
+			.send_flags = IBV_SEND_SIGNALED,
+		};
+		MUST(!post_recv(&p.b, 100 + i, p.mb, i * 256, LEN_MAX));
+	}
+	cr_assert_eq(sv_post_send(p.a.qp, wr, &bad), wrong < cnt ? EINVAL : 0);
+	cr_assert_eq(bad, wrong < cnt ? &wr[wrong] : NULL);
+	for (i = 0; i < ok; i++) {
+		wc = wait_wc(p.b.rcq);
+		cr_assert_eq(wc.wr_id, 100 + i);
+		cr_assert_eq(wc.byte_len, lens[i]);
+		cr_assert(filled(p.bbuf + i * 256, lens[i], 7));
+		wc = wait_wc(p.a.scq);
+		cr_assert_eq(wc.status, IBV_WC_SUCCESS);
+		cr_assert_eq(wc.wr_id, i);
+	}
+	cr_assert_eq(sv_poll_cq(p.b.rcq, 1, &wc), 0);
+	teardown(&p);
+}
+
+static const uint32_t mixed[] = { 8, 64, 200, 96, 97, 16, 200, 1 };
+
+Test(short_way, short_and_long_in_a_chain) { chain(mixed, 8, 8); }
+Test(short_way, first_of_a_chain_is_wrong) { chain(mixed, 8, 0); }
+Test(short_way, second_of_a_chain_is_wrong) { chain(mixed, 8, 1); }
+Test(short_way, last_of_a_chain_is_wrong) { chain(mixed, 8, 7); }
+
 /* More has come than a poll asks for: nothing is lost, nothing overtakes. */
 Test(short_way, polled_by_pieces)
 {
