@@ -277,17 +277,17 @@ static int injected(void)
 
 	open_all(NULL);
 	memcpy(saved, tx.p, LEN);
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < 4; i++)
 		post_recv(&srv, &rx, i * LEN, LEN, slot(&rx, i));
 	settle();
 	send_one(0, FI_MORE);
-	send_one(1, FI_MORE | FI_INJECT);
-	memset(slot(&tx, 1), 0xee, LEN);
-	send_one(2, FI_MORE | FI_INJECT);
-	memset(slot(&tx, 2), 0xee, LEN);
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 1; i < 4; i++) {
+		send_one(i, FI_INJECT | (i < 3 ? FI_MORE : 0));
+		memset(slot(&tx, i), 0xee, LEN);
+	}
+	for (size_t i = 0; i < 4; i++)
 		expect_received(i);
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < 4; i++)
 		expect_sent(i);
 	return pair_close();
 }

@@ -121,7 +121,7 @@ static int post_both(struct vrc_ep *ep, const struct vrc_tx *tx)
 	first.flags &= ~FI_DELIVERY_COMPLETE;
 	first.visible = false;
 	first.part = true;
-	first.more = !(tx->flags & FI_INJECT);
+	first.more = true;
 	ret = (int)vrc_tx_post(ep, &first, false);
 	return ret ? ret : post_read(ep, tx);
 }

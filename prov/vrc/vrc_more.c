@@ -14,8 +14,8 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "lock.h"
 #include "vrc.h"
 #include "vrc_cm.h"
 #include "vrc_cq.h"
@@ -23,6 +23,7 @@
 #include "vrc_ep.h"
 #include "vrc_log.h"
 #include "vrc_more.h"
+#include "word_lock.h"
 
 enum { CHAIN_MAX = 16 };
 
@@ -30,23 +31,25 @@ struct vrc_more {
 	/* After tx_lock and rx_lock; guards the chains. Readers of completion
 	 * queues, who hold cq->lock, only try to get it. Taken at every
 	 * threading level: who reads need not be who posts. */
-	struct lock lock;
+	struct word_lock lock;
 	unsigned int send_cnt;
 	unsigned int recv_cnt;
 	struct ibv_send_wr send[CHAIN_MAX];
 	struct ibv_sge send_sge[CHAIN_MAX][VRC_IOV_LIMIT];
 	struct ibv_recv_wr recv[CHAIN_MAX];
 	struct ibv_sge recv_sge[CHAIN_MAX][VRC_IOV_LIMIT];
+	uint8_t inlined[]; /* data of sends, ep->inline_size each */
 };
 
 int vrc_more_open(struct vrc_ep *ep)
 {
-	ep->more = malloc(sizeof(*ep->more));
+	ep->more = malloc(sizeof(*ep->more) +
+			  (size_t)CHAIN_MAX * ep->inline_size);
 	if (!ep->more)
 		return -FI_ENOMEM;
 	ep->more->send_cnt = 0;
 	ep->more->recv_cnt = 0;
-	lock_init(&ep->more->lock);
+	word_lock_init(&ep->more->lock);
 	return 0;
 }
 
@@ -54,7 +57,6 @@ void vrc_more_close(struct vrc_ep *ep)
 {
 	if (!ep->more)
 		return;
-	lock_fini(&ep->more->lock);
 	free(ep->more);
 	ep->more = NULL;
 }
@@ -70,6 +72,24 @@ static void refused(struct vrc_ep *ep, int err)
 
 /* ---- sends ---- */
 
+/* The device would take these data when it is handed the work request, so that
+ * they may be the caller's again (FI_INJECT). The number of pieces. */
+static int hold_inlined(struct vrc_ep *ep, unsigned int i,
+			const struct ibv_send_wr *wr)
+{
+	struct ibv_sge *sge = ep->more->send_sge[i];
+	uint8_t *to = &ep->more->inlined[(size_t)i * ep->inline_size];
+
+	sge->addr = (uintptr_t)to;
+	for (int k = 0; k < wr->num_sge; k++) {
+		memcpy(to, (void *)(uintptr_t)wr->sg_list[k].addr,
+		       wr->sg_list[k].length);
+		to += wr->sg_list[k].length;
+	}
+	sge->length = (uint32_t)((uintptr_t)to - sge->addr);
+	return wr->num_sge ? 1 : 0;
+}
+
 static void hold_send(struct vrc_ep *ep, const struct ibv_send_wr *wr)
 {
 	struct vrc_more *more = ep->more;
@@ -78,8 +98,11 @@ static void hold_send(struct vrc_ep *ep, const struct ibv_send_wr *wr)
 
 	*held = *wr;
 	held->sg_list = more->send_sge[i];
-	for (int k = 0; k < wr->num_sge; k++)
-		held->sg_list[k] = wr->sg_list[k];
+	if (wr->send_flags & IBV_SEND_INLINE)
+		held->num_sge = hold_inlined(ep, i, wr);
+	else
+		memcpy(held->sg_list, wr->sg_list,
+		       wr->num_sge * sizeof(*wr->sg_list));
 	if (i) {
 		more->send[i - 1].next = held;
 		return;
@@ -120,12 +143,12 @@ int vrc_more_send(struct vrc_ep *ep, struct ibv_send_wr *wr, bool hold)
 	struct vrc_more *more = ep->more;
 	int ret = 0;
 
-	lock_take(&more->lock);
+	word_lock_take(&more->lock);
 	if (hold && more->send_cnt < CHAIN_MAX - 1)
 		hold_send(ep, wr);
 	else
 		ret = post_sends(ep, wr);
-	lock_drop(&more->lock);
+	word_lock_drop(&more->lock);
 	return ret;
 }
 
@@ -139,8 +162,7 @@ static void hold_recv(struct vrc_ep *ep, const struct ibv_recv_wr *wr)
 
 	*held = *wr;
 	held->sg_list = more->recv_sge[i];
-	for (int k = 0; k < wr->num_sge; k++)
-		held->sg_list[k] = wr->sg_list[k];
+	memcpy(held->sg_list, wr->sg_list, wr->num_sge * sizeof(*wr->sg_list));
 	if (i) {
 		more->recv[i - 1].next = held;
 		return;
@@ -186,12 +208,12 @@ int vrc_more_recv(struct vrc_ep *ep, struct ibv_recv_wr *wr, bool hold,
 	int ret = 0;
 
 	*cnt = 0;
-	lock_take(&more->lock);
+	word_lock_take(&more->lock);
 	if (hold && more->recv_cnt < CHAIN_MAX - 1)
 		hold_recv(ep, wr);
 	else
 		ret = post_recvs(ep, wr, cnt);
-	lock_drop(&more->lock);
+	word_lock_drop(&more->lock);
 	return ret;
 }
 
@@ -203,10 +225,10 @@ void vrc_more_flush(struct vrc_ep *ep)
 
 	if (!ep->more)
 		return;
-	lock_take(&ep->more->lock);
+	word_lock_take(&ep->more->lock);
 	post_sends(ep, NULL);
 	post_recvs(ep, NULL, &cnt);
-	lock_drop(&ep->more->lock);
+	word_lock_drop(&ep->more->lock);
 	vrc_credit_add(ep, cnt);
 }
 
@@ -216,10 +238,10 @@ void vrc_more_try_flush(struct vrc_ep *ep)
 			    (atomic_load(&ep->rx_gate) & VRC_RX_GATE_MORE);
 	unsigned int cnt;
 
-	if (!held || !lock_try(&ep->more->lock))
+	if (!held || !word_lock_try(&ep->more->lock))
 		return;
 	post_sends(ep, NULL);
 	post_recvs(ep, NULL, &cnt);
-	lock_drop(&ep->more->lock);
+	word_lock_drop(&ep->more->lock);
 	vrc_credit_add(ep, cnt);
 }

@@ -67,7 +67,7 @@ static __hot_inline ssize_t send_msg(struct fid_ep *fid,
 		.context = msg->context,
 		.visible = !ep->tx_selective || (flags & FI_COMPLETION),
 		.fence = flags & FI_FENCE,
-		.more = vrc_holds(flags),
+		.more = flags & FI_MORE,
 	};
 
 	if (unlikely(flags & ~VRC_TX_FLAGS))

@@ -70,12 +70,6 @@ int vrc_gate_send(struct vrc_ep *ep, struct ibv_send_wr *wr, bool more);
  * follow. */
 ssize_t vrc_gate_recv(struct vrc_ep *ep, struct ibv_recv_wr *wr, bool more,
 		      bool locked);
-/* Whether an operation of these flags may be held. One whose data must be the
- * caller's again when we return may not: it is read when it is posted. */
-static __hot_inline bool vrc_holds(uint64_t flags)
-{
-	return (flags & (FI_MORE | FI_INJECT)) == FI_MORE;
-}
 /* An atomic is about to be posted: whether a read is in front of it that it must
  * not overtake. Caller holds tx_lock. */
 bool vrc_read_in_front(struct vrc_ep *ep);

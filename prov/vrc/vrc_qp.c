@@ -162,8 +162,6 @@ int vrc_qp_create(struct vrc_ep *ep)
 	int ret;
 
 	ret = vrc_credit_open(ep);
-	if (!ret)
-		ret = vrc_more_open(ep);
 	if (ret)
 		goto err_destroy;
 	ep->tx.unordered = ep->domain->dev->is_iwarp;
@@ -188,6 +186,8 @@ int vrc_qp_create(struct vrc_ep *ep)
 	ep->qp_num = ep->qp->qp_num;
 	ep->inline_size = attr.cap.max_inline_data;
 	ret = bounce_open(ep);
+	if (!ret)
+		ret = vrc_more_open(ep);
 	if (ret)
 		goto err_destroy;
 	ret = qp_to_init(ep);

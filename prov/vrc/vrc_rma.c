@@ -137,7 +137,7 @@ static __hot_inline ssize_t rma_msg(struct fid_ep *fid, enum vrc_op op,
 		.context = msg->context,
 		.visible = !ep->tx_selective || (flags & FI_COMPLETION),
 		.fence = flags & FI_FENCE,
-		.more = vrc_holds(flags),
+		.more = flags & FI_MORE,
 	};
 
 	/* A read has arrived when it completes: that is delivery. */

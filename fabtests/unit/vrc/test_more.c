@@ -27,6 +27,7 @@ enum { SIZE = 32, TAG = 0x76720001 };
 static unsigned int calls, taken;
 static unsigned int refuse_at = UINT32_MAX; /* taken before it */
 static int sent[64]; /* opcodes; contexts are numbers */
+static uint8_t sent_byte[64]; /* the first of each one's data */
 static unsigned int broken, errors, credits;
 static struct vrc_req records[2][SIZE];
 static struct vrc_ep *ep;
@@ -41,6 +42,9 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
 		*bad = wr;
 		if (taken == refuse_at)
 			return EINVAL;
+		if (wr->num_sge)
+			sent_byte[taken] =
+				*(uint8_t *)(uintptr_t)wr->sg_list->addr;
 		sent[taken++] = (int)wr->opcode;
 	}
 	return 0;
@@ -236,16 +240,41 @@ Test(more, receives)
 	expect_open();
 }
 
-/* What is injected brings along what is held. */
+/* Three that are held, and one that brings them along, each with a byte of its own
+ * in a buffer that is the caller's again each time. */
+static void inject_four(void)
+{
+	calls = taken = 0;
+	for (uint8_t i = 0; i < 4; i++) {
+		expect(0, 0);
+		buf[0] = i;
+		cr_assert_eq(do_send(FI_INJECT | (i < 3 ? FI_MORE : 0)), 0);
+	}
+	buf[0] = 0xee;
+	expect(1, 4);
+	for (uint8_t i = 0; i < 4; i++)
+		cr_assert_eq(sent_byte[i], i);
+	expect_open();
+}
+
 Test(more, injected)
 {
-	cr_assert_eq(do_send(FI_MORE), 0);
-	cr_assert_eq(do_send(FI_MORE | FI_INJECT), 0);
-	expect(1, 2);
+	inject_four();
+	/* A call without flags brings along what is held. */
 	cr_assert_eq(do_send(FI_MORE), 0);
 	cr_assert_eq(fi_inject(&ep->fid, buf, 8, 0), 0);
-	expect(2, 4);
+	expect(2, 6);
 	expect_open();
+}
+
+/* The same where the device does not inline that much. */
+Test(more, injected_not_inline)
+{
+	static uint8_t bounce[SIZE * sizeof(buf)];
+
+	ep->inline_size = 16;
+	ep->bounce = bounce;
+	inject_four();
 }
 
 /* A full ring does not hold any back. */
