@@ -199,6 +199,7 @@ void sv_passive_accept(struct sv_conn *conn)
 	struct sv_ctrl accept = { .type = SV_CTRL_ACCEPT };
 
 	conn->phase = SV_CONN_HANDOVER;
+	conn->since_ns = sv_now_ns();
 	sv_conn_set_timer(conn, SV_CM_HANDOVER_MS);
 	sv_conn_send_mpa(conn, &conn->own);
 	if (conn->foreign)

@@ -154,7 +154,8 @@ static size_t fds_take(struct msghdr *msg, int fds[SV_LINK_FDS])
 	return taken;
 }
 
-/* 0, EAGAIN, or another positive errno. On 0 fds are the caller's. */
+/* 0, EAGAIN, or another positive errno. On 0 fds are the caller's. On EMFILE the
+ * offer is whole, but for them: the kernel cuts off what it finds no room for. */
 int sv_offer_recv(int sock, struct sv_offer *offer, int fds[SV_LINK_FDS])
 {
 	union {
@@ -168,6 +169,7 @@ int sv_offer_recv(int sock, struct sv_offer *offer, int fds[SV_LINK_FDS])
 		.msg_control = control.buf,
 		.msg_controllen = sizeof(control.buf),
 	};
+	bool whole;
 	size_t cnt;
 	ssize_t len;
 
@@ -175,13 +177,13 @@ int sv_offer_recv(int sock, struct sv_offer *offer, int fds[SV_LINK_FDS])
 	if (len < 0)
 		return errno == EINTR ? EAGAIN : errno;
 	cnt = fds_take(&msg, fds);
-	if (len == sizeof(*offer) && cnt == SV_LINK_FDS &&
-	    !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-	    offer->magic == SV_OFFER_MAGIC && offer->version == SV_CTRL_VERSION)
+	whole = len == sizeof(*offer) && !(msg.msg_flags & MSG_TRUNC) &&
+		offer->magic == SV_OFFER_MAGIC &&
+		offer->version == SV_CTRL_VERSION;
+	if (whole && cnt == SV_LINK_FDS && !(msg.msg_flags & MSG_CTRUNC))
 		return 0;
 	sv_fds_close(fds, min_size(cnt, SV_LINK_FDS));
-	/* The kernel cuts off the descriptors that it finds no room for. */
-	if (msg.msg_flags & MSG_CTRUNC && cnt < SV_LINK_FDS)
+	if (whole && cnt < SV_LINK_FDS && msg.msg_flags & MSG_CTRUNC)
 		return EMFILE;
 	return len ? EPROTO : ECONNRESET;
 }

@@ -18,6 +18,7 @@ enum {
 	GUEST_MS = 5000,
 	ACCEPTS_PER_EVENT = 32,
 	PAUSE_MS = 50,
+	WAIT_MS = 1000,		/* for a descriptor */
 	RANDOM_NAME_LEN = 12,
 };
 
@@ -125,11 +126,21 @@ fail:
 	sv_handover_fail(conn, err);
 }
 
+/* conn: NULL if it is not known whose guest it was. */
+static void guest_refuse(struct sv_conn *conn, int err)
+{
+	if (conn)
+		sv_handover_fail(conn, err);
+	else
+		sv_log("cm: an offer of shared memory is not taken: %s",
+		       strerror(err));
+}
+
 static void on_guest(void *arg, uint32_t events)
 {
 	struct guest *guest = arg;
+	struct sv_conn *conn = NULL;
 	int fds[SV_LINK_FDS];
-	struct sv_conn *conn;
 	struct sv_offer offer;
 	int err;
 
@@ -139,17 +150,14 @@ static void on_guest(void *arg, uint32_t events)
 	err = sv_offer_recv(guest->sock, &offer, fds);
 	if (err == EAGAIN)
 		goto out;
-	if (!err) {
+	if (!err || err == EMFILE)
 		conn = conn_of_token(offer.token);
-		if (conn)
-			guest_serve(guest, conn, &offer, fds);
-		else
-			sv_fds_close(fds, SV_LINK_FDS);
-	} else {
-		sv_log("cm: an offer of shared memory is not taken: %s",
-		       strerror(err));
-		sv_note_fds(err);
-	}
+	if (err)
+		guest_refuse(conn, err);
+	else if (conn)
+		guest_serve(guest, conn, &offer, fds);
+	else
+		sv_fds_close(fds, SV_LINK_FDS);
 	guest_end(guest);
 out:
 	lock_drop(&sv_cm.lock);
@@ -190,6 +198,24 @@ static void on_pause_over(void *arg)
 	lock_drop(&sv_cm.lock);
 }
 
+/* Those that call cannot be accepted. Whoever has waited for that long enough is
+ * not left to wait until the time of the hand-over is over. */
+static void fail_waiting(int err)
+{
+	const uint64_t since_ns = sv_now_ns() - WAIT_MS * 1000000ull;
+	struct list *pos, *tmp;
+	struct sv_conn *conn;
+
+	sv_note_fds(err);
+	list_for_each_safe(pos, tmp, &sv_cm.conns) {
+		conn = list_entry(pos, struct sv_conn, node);
+		if (conn->passive && !conn->use_tcp &&
+		    conn->phase == SV_CONN_HANDOVER &&
+		    conn->since_ns < since_ns)
+			sv_handover_fail(conn, err);
+	}
+}
+
 static void on_unix_listen(void *arg, uint32_t events)
 {
 	int sock;
@@ -209,7 +235,7 @@ static void on_unix_listen(void *arg, uint32_t events)
 	if (i < ACCEPTS_PER_EVENT && errno != EAGAIN &&
 	    errno != ECONNABORTED) {
 		if (server.guest_cnt < MAX_GUESTS)
-			sv_note_fds(errno);
+			fail_waiting(errno);
 		sv_engine_rewatch(server.sock, 0);
 		sv_timer_set(&server.pause, PAUSE_MS, on_pause_over, NULL);
 	}
