@@ -10,9 +10,9 @@
 
 enum { SIZE = 1 << 20, GUARD = 64 };
 
-static void open_all(size_t len)
+static void open_as(size_t len, const struct setup *how)
 {
-	make_pair(&srv, &cli, NULL);
+	make_pair(&srv, &cli, how);
 	buf_open(&cli, &tx, len, FI_READ | FI_WRITE | FI_SEND);
 	buf_open(&srv, &rx, len + GUARD,
 		 FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RECV);
@@ -32,6 +32,11 @@ static void did_read(size_t len, uint32_t seed)
 	expect_ok(cli.cq, &tx, FI_RMA | FI_READ, NULL);
 	ASSERT_FILLED(tx.p, len, seed);
 	memset(tx.p, 0, len);
+}
+
+static void open_all(size_t len)
+{
+	open_as(len, NULL);
 }
 
 /* The target does nothing meanwhile: no call of its own moves data. */
@@ -353,6 +358,42 @@ static int many_reads(void)
 	return pair_close_quiet();
 }
 
+static ssize_t read_when_room(size_t cnt)
+{
+	uint64_t end = now_us() + (uint64_t)slow_ms(5000) * 1000;
+	ssize_t ret;
+	struct comp c;
+
+	while ((ret = post_msg(true, 5000, cnt, FI_COMPLETION, 0)) ==
+		       -FI_EAGAIN && now_us() < end)
+		ASSERT(!poll_comp(cli.cq, &c));
+	return ret;
+}
+
+/*
+ * A read of as many pieces as the send queue has places, on a device that takes one
+ * piece at a time, behind a write that tells nobody that it is done.
+ */
+static int pieces_fill_the_queue(void)
+{
+	enum { PIECES = 4 };
+	const struct setup how = {
+		.tx_size = PIECES,
+		.tx_bind = FI_SELECTIVE_COMPLETION,
+	};
+
+	setenv("SOFTVERBS_DEVICES", "one,addr=127.0.0.1,max_sge_rd=1", 0);
+	open_as(5000, &how);
+	fill(rx.p, 5000, 1);
+	for (int i = 0; i < 2 * PIECES; i++) {
+		ASSERT_TAKEN(fi_inject_write(cli.ep, tx.p, 0, 0, rx.addr,
+					     rx.key));
+		ASSERT_OK(read_when_room(PIECES));
+		did_read(5000, 1);
+	}
+	return pair_close_quiet();
+}
+
 /* A sink registered for nothing but FI_READ is enough, iWARP or not. */
 static int read_only_sink(void)
 {
@@ -407,7 +448,8 @@ int main(int argc, char **argv)
 		CASE(sizes), CASE(big), CASE(offsets), CASE(vectors),
 		CASE(readmsg_writemsg), CASE(remote_vectors),
 		CASE(inject_write), CASE(write_data), CASE(write_then_send),
-		CASE(many_reads), CASE(read_only_sink), CASE(read_only_memory),
+		CASE(many_reads), CASE_COLD(pieces_fill_the_queue),
+		CASE(read_only_sink), CASE(read_only_memory),
 		{ NULL, NULL, 0 },
 	};
 

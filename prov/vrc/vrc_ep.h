@@ -107,7 +107,7 @@ struct vrc_ring {
 	uint32_t last_signal; /* head of the last signalled one */
 	uint16_t req_flags; /* VRC_REQ_SPECIAL if its records are */
 	bool unordered;
-	bool signal_all; /* unordered, or counted */
+	bool signal_all; /* unordered, counted, or small */
 	bool counted_on; /* counters are bound; see vrc_cntr.c */
 	uint32_t counted; /* records before it are; guarded as tail is */
 	_Atomic uint32_t full; /* posts that found it so: statistics */

@@ -166,7 +166,10 @@ int vrc_qp_create(struct vrc_ep *ep)
 		goto err_destroy;
 	ep->tx.unordered = ep->domain->dev->is_iwarp;
 	ep->tx.counted_on = vrc_cntr_tx(ep);
-	ep->tx.signal_all = ep->tx.unordered || ep->tx.counted_on;
+	/* The pieces of a read may need the whole of a small queue: then nothing
+	 * may stay in it for want of a signal. */
+	ep->tx.signal_all = ep->tx.unordered || ep->tx.counted_on ||
+			    ep->info->tx_attr->size <= VRC_IOV_LIMIT;
 	ep->rx.counted_on = vrc_cntr_rx(ep);
 	ret = ring_init(&ep->tx, ep, ep->info->tx_attr->size);
 	if (ret)
