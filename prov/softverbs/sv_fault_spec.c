@@ -171,6 +171,17 @@ static bool positive(const char *text, uint64_t *out)
 	return num_from(text, 1, UINT64_MAX, out);
 }
 
+static const char time_is[] =
+	"a time with its unit (ns, us, ms or s), at most 86400s";
+static const char span_is[] =
+	"a time above 0 with its unit (ns, us, ms or s), at most 86400s";
+
+/* A day: what is longer is a slip, and might overflow what is added to it. */
+static bool time_to(const char *text, uint64_t *out)
+{
+	return sv_spec_time(text, out) && *out <= 86400 * 1000000000ull;
+}
+
 /* What is said of a value that is none; NULL: it was taken. */
 static const char *set_where(struct sv_fault_rule *rule, enum key key,
 			     const char *value)
@@ -206,8 +217,7 @@ static const char *set_where(struct sv_fault_rule *rule, enum key key,
 static const char *set_when(struct sv_fault_rule *rule, enum key key,
 			    const char *value)
 {
-	static const char count[] = "a number, at least 1";
-	static const char time[] = "a time with its unit: ns, us, ms or s";
+	static const char count[] = "a number from 1 to 18446744073709551615";
 
 	switch (key) {
 	case KEY_NTH:
@@ -219,19 +229,19 @@ static const char *set_when(struct sv_fault_rule *rule, enum key key,
 	case KEY_COUNT:
 		return positive(value, &rule->count) ? NULL : count;
 	case KEY_START:
-		return sv_spec_time(value, &rule->start_ns) ? NULL : time;
+		return time_to(value, &rule->start_ns) ? NULL : time_is;
 	case KEY_FOR:
-		return sv_spec_time(value, &rule->for_ns) && rule->for_ns ?
-			       NULL : time;
+		return time_to(value, &rule->for_ns) && rule->for_ns ?
+			       NULL : span_is;
 	case KEY_CHANCE:
 		return sv_spec_chance(value, &rule->chance) ?
 			       NULL : "a chance from 0 to 1, or 0% to 100%";
 	case KEY_OVER:
 		return positive(value, &rule->over) ?
-			       NULL : "a number of bytes, at least 1";
+			       NULL : "a number of bytes from 1 to 18446744073709551615";
 	default:
 		rule->has_budget = sv_spec_num(value, &rule->budget);
-		return rule->has_budget ? NULL : "a number of bytes";
+		return rule->has_budget ? NULL : "a number of bytes, at most 18446744073709551615";
 	}
 }
 
@@ -244,21 +254,19 @@ static bool may_be_minus_one(enum sv_fault_hook hook)
 static const char *set_what(struct sv_fault_rule *rule, enum key key,
 			    const char *value)
 {
-	static const char time[] = "a time with its unit: ns, us, ms or s";
-
 	switch (key) {
 	case KEY_ERR:
 		if (!strcmp(value, "-1") && may_be_minus_one(rule->hook))
 			rule->err = -1;
 		else if (!sv_spec_errno(value, &rule->err))
-			return "a name (ENOMEM) or number of an error (or -1, of posts and polls)";
+			return "a name (ENOMEM) or number (1 to 4095) of an error (or -1, of posts and polls)";
 		return NULL;
 	case KEY_DELAY:
-		return sv_spec_time(value, &rule->delay_ns) ? NULL : time;
+		return time_to(value, &rule->delay_ns) ? NULL : time_is;
 	case KEY_PER_PAGE:
-		return sv_spec_time(value, &rule->per_page_ns) ? NULL : time;
+		return time_to(value, &rule->per_page_ns) ? NULL : time_is;
 	case KEY_HOLD:
-		return sv_spec_time(value, &rule->hold_ns) ? NULL : time;
+		return time_to(value, &rule->hold_ns) ? NULL : time_is;
 	case KEY_STATUS:
 		return find_name(statuses, value, &rule->status) ?
 			       NULL : "RETRY_EXC_ERR or another status but SUCCESS";
