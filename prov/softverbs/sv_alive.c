@@ -99,6 +99,8 @@ static void look(struct sv_link *link, void *arg)
 	       qp->qp.qp_num, link->silent_ms);
 	link->silent_ms = 0;
 	sv_link_fail_sends(link, IBV_EVENT_QP_FATAL);
+	if (link->ops->give_up)
+		link->ops->give_up(link);
 }
 
 static void tick(void *arg);

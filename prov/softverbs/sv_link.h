@@ -47,6 +47,9 @@ struct sv_link_ops {
 	 * sends wait for it, and none has completed; it is asked for one.
 	 */
 	bool (*alive)(struct sv_link *link, bool owes);
+	/* The peer has been silent for too long, and the QP is in error: what
+	 * else hangs on the link shall end, too. NULL: nothing does. */
+	void (*give_up)(struct sv_link *link);
 	/* It has become qp->link: what was posted before it stood may go. */
 	void (*enter)(struct sv_link *link);
 	/* The engine shall call progress() soon, whoever else is polling. */

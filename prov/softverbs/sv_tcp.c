@@ -358,6 +358,7 @@ const struct sv_link_ops sv_tcp_ops = {
 	.rearm = tcp_rearm,
 	.timeout = tcp_timeout,
 	.alive = sv_tcp_alive,
+	.give_up = sv_tcp_give_up,
 	.enter = tcp_enter,
 	.kick = tcp_kick,
 	.close = sv_tcp_close,

@@ -307,6 +307,7 @@ bool sv_tcp_drain(struct sv_tcp *tcp);
 
 /* sv_tcp_alive.c, as in struct sv_link_ops */
 bool sv_tcp_alive(struct sv_link *link, bool owes);
+void sv_tcp_give_up(struct sv_link *link);
 
 /*
  * sv_tcp_msg.c. begin: false if the segment has to wait. dest: where the next len

@@ -12,6 +12,7 @@
 #include "sv_tcp.h"
 
 #include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 /* Whether the kernel at the other end acknowledges what it is sent. */
@@ -87,4 +88,16 @@ bool sv_tcp_alive(struct sv_link *link, bool owes)
 	if (heard || !owes || !tcp->ext)
 		return heard || acked || kernel_answers(&info);
 	return peer_alive(tcp, &info, acked);
+}
+
+/*
+ * The connection manager waits for the end of the stream, which has something to
+ * say to the peer now: the kernel would go on saying it for a quarter of an hour.
+ */
+void sv_tcp_give_up(struct sv_link *link)
+{
+	const int now_ms = 1;
+
+	setsockopt(sv_tcp(link)->sock, IPPROTO_TCP, TCP_USER_TIMEOUT, &now_ms,
+		   sizeof(now_ms));
 }

@@ -4,7 +4,10 @@
  * that are killed at chosen points. And with fork().
  */
 #include <criterion/criterion.h>
+#include <linux/filter.h>
+#include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "cm_peer.h"
@@ -351,6 +354,46 @@ Test(sv_cm_kill, fork)
 	peer_close(&active);
 	peer_close(&passive);
 	peer_pair(&listener, &active, &passive, "127.0.0.1", port);
+	peer_close(&active);
+	peer_close(&passive);
+	peer_close(&listener);
+}
+
+/* No packet reaches this end any more; it would soon ask for one. */
+static void vanish(struct peer *peer)
+{
+	struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+	struct sock_fprog filter = { .len = 1, .filter = &drop };
+	int sock = sv_tcp(sv_qp(peer->qp)->link)->sock;
+	int soon_s = 1;
+
+	MUST(!setsockopt(sock, IPPROTO_TCP, TCP_KEEPIDLE, &soon_s,
+			 sizeof(soon_s)));
+	MUST(!setsockopt(sock, IPPROTO_TCP, TCP_KEEPINTVL, &soon_s,
+			 sizeof(soon_s)));
+	MUST(!setsockopt(sock, SOL_SOCKET, SO_ATTACH_FILTER, &filter,
+			 sizeof(filter)));
+}
+
+/* Who only waits hears of it from both: its queue pair, and rdma_cm. */
+Test(sv_cm_kill, host_vanished)
+{
+	struct peer listener, active, passive;
+	uint16_t port;
+
+	setenv("SOFTVERBS_LINK", "tcp", 1);
+	setenv("SOFTVERBS_PEER_TIMEOUT", "1", 1);
+	port = peer_listen(&listener, "127.0.0.1", 0, 0);
+	peer_pair(&listener, &active, &passive, "127.0.0.1", port);
+	peer_transfer(&active, &passive);
+	peer_post_recv(&active);
+	peer_post_recv(&passive);
+	vanish(&active);
+	vanish(&passive);
+	cr_assert_eq(peer_complete(&active), IBV_WC_WR_FLUSH_ERR);
+	cr_assert_eq(peer_complete(&passive), IBV_WC_WR_FLUSH_ERR);
+	cr_assert_eq(peer_take(active.channel, RDMA_CM_EVENT_DISCONNECTED), 0);
+	cr_assert_eq(peer_take(passive.channel, RDMA_CM_EVENT_DISCONNECTED), 0);
 	peer_close(&active);
 	peer_close(&passive);
 	peer_close(&listener);
