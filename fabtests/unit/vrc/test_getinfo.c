@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "fake_verbs.h"
+#include "fi_names.h"
 #include "vrc_dev.h"
 #include "vrc_ep.h"
 #include "vrc_info.h"
