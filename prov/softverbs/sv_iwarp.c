@@ -162,8 +162,6 @@ int sv_ddp_decode(struct sv_ddp *ddp, bool ext, const uint8_t *p, size_t len,
 		ddp->stag = sv_get32(p + 4);
 		ddp->to = sv_get64(p + 8);
 		ddp->ulp = ddp->msn = ddp->mo = 0;
-		if (unlikely(ddp->to > UINT64_MAX - ddp->payload_len))
-			return refuse(err, SV_TERM_TAGGED_TO_WRAP);
 		return SV_FPDU_TAGGED_LEN;
 	}
 	ddp->stag = 0;

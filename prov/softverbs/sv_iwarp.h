@@ -348,9 +348,10 @@ static inline size_t sv_ddp_encode(uint8_t *p, const struct sv_ddp *ddp)
  * peer may use opcodes from 8 on. Returns how many bytes they take, SV_FPDU_TAGGED_LEN
  * or SV_FPDU_UNTAGGED_LEN; 0 if more are needed; -EPROTO if the segment must be
  * refused, with *err the reason. All that can be told from one segment is checked:
- * versions, opcode, T bit, queue, lengths, offsets that would wrap, and that
- * messages of fixed length are one segment of that length. What needs state is
- * not: message numbers, offsets, STags.
+ * versions, opcode, T bit, queue, lengths, message offsets that would wrap, and
+ * that messages of fixed length are one segment of that length. What needs state
+ * is not: message numbers, offsets; nor is what the segment asks for: STags and
+ * the range, which may wrap.
  */
 int sv_ddp_decode(struct sv_ddp *ddp, bool ext, const uint8_t *p, size_t len,
 		  enum sv_term_code *err);

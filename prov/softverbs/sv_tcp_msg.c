@@ -93,6 +93,12 @@ static bool begin_write(struct sv_tcp *tcp)
 	}
 	if (unlikely(tcp->seg.payload_len > SV_MAX_MSG - tcp->write_len))
 		return bad(tcp, SV_TERM_TAGGED_BOUNDS);
+	/* A request for what no region has, from a peer that keeps the rules. */
+	if (unlikely(tcp->seg.to > UINT64_MAX - tcp->seg.payload_len)) {
+		sv_tcp_refuse(tcp, IBV_WC_REM_ACCESS_ERR,
+			      IBV_EVENT_QP_ACCESS_ERR, SV_TERM_TAGGED_TO_WRAP);
+		return nowhere(tcp);
+	}
 	tcp->to = SV_TCP_TO_MEM;
 	return true;
 }

@@ -47,6 +47,7 @@ struct bad_rma {
 	int qp_access;
 	int64_t off;
 	uint32_t len;
+	uint64_t raddr; /* 0: that of the offset */
 	uint32_t key_flip;
 	bool other_pd;
 };
@@ -73,7 +74,8 @@ static void bad_rma(bool direct, const struct bad_rma *c)
 				  .op = c->op,
 				  .mr = p.ma,
 				  .len = c->len,
-				  .raddr = (uintptr_t)p.bbuf + c->off,
+				  .raddr = c->raddr ? c->raddr :
+						      (uintptr_t)p.bbuf + c->off,
 				  .rkey = mr->rkey ^ c->key_flip });
 	wc = wait_wc(p.a.scq);
 	cr_assert_eq(wc.status, IBV_WC_REM_ACCESS_ERR, "status %d", wc.status);
@@ -99,6 +101,10 @@ static const struct bad_rma bad_cases[] = {
 	{ IBV_WR_RDMA_WRITE, .len = 4, .qp_access = IBV_ACCESS_REMOTE_READ },
 	{ IBV_WR_RDMA_WRITE, .len = 2 << 20 },
 	{ IBV_WR_RDMA_WRITE_WITH_IMM, .off = 4090, .len = 7 },
+	{ IBV_WR_RDMA_WRITE, .len = 8, .raddr = UINT64_MAX - 3 },
+	{ IBV_WR_RDMA_WRITE_WITH_IMM, .len = 8, .raddr = UINT64_MAX - 7 },
+	{ IBV_WR_RDMA_WRITE, .len = 100000, .raddr = UINT64_MAX - 70000 },
+	{ IBV_WR_RDMA_READ, .len = 8, .raddr = UINT64_MAX - 3 },
 	{ IBV_WR_RDMA_READ, .off = 4090, .len = 7 },
 	{ IBV_WR_RDMA_READ, .len = 4,
 	  .mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE },
