@@ -320,6 +320,25 @@ static bool is_late(const struct sv_qp *qp, enum ibv_qp_state to)
 	       (to == IBV_QPS_INIT || to == IBV_QPS_RTR);
 }
 
+/*
+ * Of who is to be its peer such a queue pair hears from rdma_cm, and nobody else:
+ * whoever names one, or goes on to RTS without one, would wait for ever. siw says
+ * so at RTS only.
+ */
+static bool is_alone(const struct sv_qp *qp, enum ibv_qp_state to, int mask)
+{
+	bool alone = qp->ctx->dev->persona->cm_owns_qp &&
+		     (to == IBV_QPS_RTR ?
+			      mask & (IBV_QP_AV | IBV_QP_DEST_QPN) :
+			      to == IBV_QPS_RTS &&
+				      qp->attr.qp_state == IBV_QPS_RTR);
+
+	if (alone)
+		sv_log("qp %06x: on iWARP only rdma_cm can connect it",
+		       qp->qp.qp_num);
+	return alone;
+}
+
 int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
 	struct sv_qp *qp = sv_qp(ibqp);
@@ -342,7 +361,7 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		return 0;
 	}
 	if ((unsigned int)to >= STATE_CNT || !mask_ok(qp, to, mask) ||
-	    !values_ok(qp, attr, mask)) {
+	    is_alone(qp, to, mask) || !values_ok(qp, attr, mask)) {
 		sv_lock_drop(&qp->lock);
 		return EINVAL;
 	}

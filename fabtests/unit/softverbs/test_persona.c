@@ -289,6 +289,43 @@ Test(persona, iwarp_queue_pair_goes_first)
 	peer_close(&listener);
 }
 
+/* By ibv_modify_qp alone, which on iWARP joins nobody: said at once. */
+Test(persona, iwarp_is_connected_by_rdma_cm_only)
+{
+	struct ibv_qp_attr attr = {
+		.path_mtu = IBV_MTU_1024,
+		.ah_attr = { .is_global = 1, .port_num = 1 },
+	};
+	const int named = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+			  IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	const int ready = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+			  IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			  IBV_QP_MAX_QP_RD_ATOMIC;
+	struct ibv_gid_entry gid;
+	struct peer peer;
+	int mask;
+
+	setenv("SOFTVERBS_PERSONA", "iwarp", 1);
+	peer_open(&peer);
+	peer_bind(&peer, "127.0.0.1");
+	peer_create_qp(&peer);
+	cr_assert_eq(sv_query_gid_ex(peer.id->verbs, 1, 0, &gid, 0), 0);
+	attr.ah_attr.grh.dgid = gid.gid;
+	attr.dest_qp_num = peer.qp->qp_num;
+	attr.qp_state = IBV_QPS_RTR;
+	cr_assert_eq(sv_modify_qp(peer.qp, &attr, named), EINVAL);
+	cr_assert_eq(peer.qp->state, IBV_QPS_INIT);
+	/* What rdma_cm has to say, which names nobody, is in order. */
+	cr_assert_eq(sv_cm_init_qp_attr(peer.id, &attr, &mask), 0);
+	cr_assert_eq(sv_modify_qp(peer.qp, &attr, mask), 0);
+	attr.qp_state = IBV_QPS_RTS;
+	cr_assert_eq(sv_modify_qp(peer.qp, &attr, ready), EINVAL);
+	cr_assert_eq(sv_modify_qp(peer.qp, &attr, IBV_QP_STATE), EINVAL);
+	cr_assert_eq(peer.qp->state, IBV_QPS_RTR);
+	peer_close(&peer);
+}
+
 Test(persona, iwarp_rejections_are_errnos)
 {
 	struct peer listener, active, passive;
