@@ -351,4 +351,5 @@ void sv_fault_fork_child(void)
 	lock_init(&set_lock);
 	memset(timers, 0, sizeof(timers));
 	sv_fault_recv_fork_child();
+	sv_fault_cq_fork_child();
 }

@@ -6,6 +6,7 @@
  *	sv_fault.c	the rules that are set; calls; what goes by the clock
  *	sv_fault_data.c	the data path
  *	sv_fault_recv.c	receives that are held back
+ *	sv_fault_cq.c	completion queues that are
  *	sv_fault_cm.c	events of rdma_cm
  *	sv_stall.c	queue pairs that hear and say nothing
  *
@@ -100,6 +101,11 @@ int sv_fault_poll_one(struct sv_cq *cq, struct ibv_wc *wc,
 bool sv_fault_hold_recv(struct sv_qp *qp, const struct ibv_recv_wr *wr,
 			uint64_t hold_ns, int *err);
 void sv_fault_recv_fork_child(void);
+/* sv_fault_cq.c. When this time is over, a completion queue that is armed and has
+ * something raises its event. Returns 0 or a positive errno. drop: it goes. */
+int sv_fault_wake_cq(struct sv_cq *cq, uint64_t after_ns);
+void sv_fault_drop_cq(struct sv_cq *cq);
+void sv_fault_cq_fork_child(void);
 /* Everything stays as it is: what is posted is not flushed. */
 bool sv_fault_keeps(const struct sv_qp *qp);
 

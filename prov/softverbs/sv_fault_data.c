@@ -177,8 +177,11 @@ static void wc_faults(struct ibv_context *context, struct ibv_wc *wc, int cnt)
 /* Nobody is to see yet what is there, or comes. */
 static bool is_held(struct sv_cq *cq, uint64_t hold_ns)
 {
-	if (hold_ns)
-		cq->fault_hold_ns = sv_now_ns() + hold_ns;
+	/* Whoever is woken at the end is to find that it has come. */
+	const uint64_t until_ns = sv_now_ns() + hold_ns;
+
+	if (hold_ns && !sv_fault_wake_cq(cq, hold_ns))
+		cq->fault_hold_ns = until_ns;
 	if (cq->fault_hold_ns && sv_now_ns() >= cq->fault_hold_ns)
 		cq->fault_hold_ns = 0;
 	return cq->fault_hold_ns;

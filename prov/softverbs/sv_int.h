@@ -76,6 +76,7 @@ enum {
 };
 
 struct sv_link;
+struct sv_cq_wake;
 struct sv_qp;
 struct sv_rdv;
 struct sv_srq;
@@ -191,6 +192,7 @@ struct sv_cq {
 	atomic_uint polls; /* relaxed: counts, orders nothing */
 	atomic_uint polls_armed; /* polls when last armed or let lapse */
 	uint64_t fault_hold_ns; /* sv_fault_data.c: until when nobody sees */
+	struct sv_cq_wake *fault_wake; /* sv_fault_cq.c; NULL: never held */
 	uint32_t polls_seen; /* lease_lock */
 	struct list lease_node; /* lease_lock */
 	atomic_int users; /* QPs */

@@ -374,6 +374,7 @@ int sv_destroy_cq(struct ibv_cq *ibcq)
 	if (atomic_load(&cq->users))
 		return EBUSY;
 	sv_lease_drop(cq);
+	sv_fault_drop_cq(cq);
 	comp_got = chan_detach(cq);
 	sv_async_drop(cq->ctx, cq);
 	lock_take(&cq->ctx->lock);
