@@ -55,7 +55,7 @@ struct ibv_ah *sv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 int sv_destroy_ah(struct ibv_ah *ah)
 {
 	if (sv_ctx_dead(ah->context))
-		return ENODEV;
+		return 0;
 	atomic_fetch_sub(&sv_pd(ah->pd)->users, 1);
 	free(ah);
 	return 0;

@@ -198,7 +198,7 @@ int sv_close_device(struct ibv_context *context)
 	struct sv_ctx *ctx = sv_ctx(context);
 
 	if (sv_ctx_dead(context))
-		return ENODEV;
+		return 0;
 	if (atomic_load(&ctx->users))
 		return EBUSY;
 	sv_core_del_ctx(ctx);

@@ -47,7 +47,7 @@ int sv_dealloc_td(struct ibv_td *ibtd)
 	struct sv_td *td = sv_td(ibtd);
 
 	if (sv_ctx_dead(ibtd->context))
-		return ENODEV;
+		return 0;
 	if (atomic_load(&td->users))
 		return EBUSY;
 	atomic_fetch_sub(&sv_ctx(ibtd->context)->users, 1);

@@ -300,7 +300,8 @@ static inline struct sv_ctx *sv_ctx(struct ibv_context *context)
 	return container_of(context, struct sv_ctx, v.context);
 }
 
-/* In a child of fork() the parent's objects answer ENODEV, without a lock. */
+/* In a child of fork() the parent's objects answer ENODEV, without a lock; to be
+ * destroyed they only seem, and stay. */
 static inline bool sv_ctx_dead(struct ibv_context *context)
 {
 	return unlikely(sv_ctx(context)->dead);

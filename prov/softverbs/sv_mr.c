@@ -292,7 +292,7 @@ int sv_dereg_mr(struct ibv_mr *ibmr)
 	int err;
 
 	if (sv_ctx_dead(ibmr->context))
-		return ENODEV;
+		return 0;
 	err = sv_fault_call_mem(SV_FAULT_dereg_mr, sv_ctx(ibmr->context)->dev,
 				ibmr->length, atomic_load(&registered));
 	if (err)

@@ -99,7 +99,7 @@ int sv_dealloc_mw(struct ibv_mw *ibmw)
 	int err;
 
 	if (sv_ctx_dead(ibmw->context))
-		return ENODEV;
+		return 0;
 	err = sv_fault_call(SV_FAULT_dealloc_mw, sv_ctx(ibmw->context)->dev);
 	if (err)
 		return err;

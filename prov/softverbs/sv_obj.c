@@ -17,9 +17,11 @@
 struct ibv_pd *sv_alloc_pd(struct ibv_context *context)
 {
 	static atomic_uint next_id = 1;
-	int err = sv_fault_call(SV_FAULT_alloc_pd, sv_ctx(context)->dev);
 	struct sv_pd *pd;
+	int err;
 
+	err = sv_ctx_dead(context) ? ENODEV :
+		sv_fault_call(SV_FAULT_alloc_pd, sv_ctx(context)->dev);
 	if (err) {
 		errno = err;
 		return NULL;
@@ -42,6 +44,8 @@ int sv_dealloc_pd(struct ibv_pd *ibpd)
 {
 	struct sv_pd *pd = sv_pd(ibpd);
 
+	if (sv_ctx_dead(ibpd->context))
+		return 0;
 	if (atomic_load(&pd->users))
 		return EBUSY;
 	if (pd->base) {
@@ -50,8 +54,7 @@ int sv_dealloc_pd(struct ibv_pd *ibpd)
 		return 0;
 	}
 	atomic_fetch_sub(&sv_ctx(ibpd->context)->users, 1);
-	if (!sv_ctx_dead(ibpd->context))
-		sv_dev_give(sv_ctx(ibpd->context)->dev, SV_RES_PD);
+	sv_dev_give(sv_ctx(ibpd->context)->dev, SV_RES_PD);
 	free(pd);
 	return 0;
 }
@@ -60,10 +63,12 @@ int sv_dealloc_pd(struct ibv_pd *ibpd)
 
 struct ibv_comp_channel *sv_create_comp_channel(struct ibv_context *context)
 {
-	int err = sv_fault_call(SV_FAULT_create_comp_channel,
-				sv_ctx(context)->dev);
 	struct sv_chan *chan;
+	int err;
 
+	err = sv_ctx_dead(context) ? ENODEV :
+		sv_fault_call(SV_FAULT_create_comp_channel,
+			      sv_ctx(context)->dev);
 	if (err) {
 		errno = err;
 		return NULL;
@@ -89,6 +94,8 @@ int sv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
 	struct sv_chan *chan = sv_chan(channel);
 
+	if (sv_ctx_dead(channel->context))
+		return 0;
 	if (atomic_load(&chan->users))
 		return EBUSY;
 	atomic_fetch_sub(&sv_ctx(channel->context)->users, 1);
@@ -367,7 +374,7 @@ int sv_destroy_cq(struct ibv_cq *ibcq)
 	int err;
 
 	if (sv_ctx_dead(ibcq->context))
-		return ENODEV;
+		return 0;
 	err = sv_fault_call(SV_FAULT_destroy_cq, cq->ctx->dev);
 	if (err)
 		return err;

@@ -246,7 +246,7 @@ int sv_destroy_qp(struct ibv_qp *ibqp)
 	int err;
 
 	if (sv_ctx_dead(ibqp->context))
-		return ENODEV;
+		return 0;
 	err = sv_fault_call_qp(SV_FAULT_destroy_qp, qp);
 	if (err)
 		return err;

@@ -93,7 +93,7 @@ int sv_destroy_srq(struct ibv_srq *ibsrq)
 	int err;
 
 	if (sv_ctx_dead(ibsrq->context))
-		return ENODEV;
+		return 0;
 	if (atomic_load(&srq->users))
 		return EBUSY;
 	sv_async_drop(srq->ctx, srq);
