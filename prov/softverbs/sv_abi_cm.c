@@ -6,6 +6,7 @@
 #include "sv_abi_cm.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 
 enum {
 	MAX_RETRY = 7,
@@ -96,10 +97,26 @@ int rdma_migrate_id(struct rdma_cm_id *id, struct rdma_event_channel *channel)
 	return sv_cm_migrate_id(id, channel);
 }
 
+/* To the kernel's rdma_cm a loopback address is one of no device, as the wildcard
+ * is; libfabric's verbs, asked for no address, then goes on from "localhost" to the
+ * addresses of the host. */
+static bool has_no_device(const struct sockaddr *addr)
+{
+	if (addr->sa_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(
+			&((const struct sockaddr_in6 *)addr)->sin6_addr);
+	return ntohl(((const struct sockaddr_in *)addr)->sin_addr.s_addr) >> 24 ==
+	       IN_LOOPBACKNET;
+}
+
 int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
 	int ret = sv_cm_bind_addr(id, addr);
 
+	if (!ret && has_no_device(addr)) {
+		id->verbs = NULL;
+		id->port_num = 0;
+	}
 	sv_abi_id_bound(id);
 	return ret;
 }
