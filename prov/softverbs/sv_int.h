@@ -573,7 +573,8 @@ void sv_deadline_clear(struct sv_link *link);
  * sv_key.c. check: the key exists, is for this owner, grants access, covers [addr,
  * addr + len) without wrapping; *va is where addr lies in the memory of the
  * process whose table it is. check_va: the same for such an address. Memory that
- * is registered on demand is there afterwards.
+ * is registered on demand is there afterwards. leaving: our key is no longer valid,
+ * but its memory is still there; not for long, so under qp->lock.
  */
 int sv_mr_start(void) __must_check;
 int sv_mr_fd(void);
@@ -582,6 +583,7 @@ bool sv_mr_check(const struct sv_mr_ent *tbl, uint32_t key, uint32_t owner,
 		 uint32_t access, uint64_t addr, uint64_t len, uint64_t *va);
 bool sv_mr_check_va(const struct sv_mr_ent *tbl, uint32_t key, uint32_t owner,
 		    uint32_t access, uint64_t addr, uint64_t len);
+bool sv_mr_leaving(uint32_t key);
 
 /* sv_mr.c */
 int sv_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice,
@@ -677,11 +679,14 @@ void sv_qp_drop_link(struct sv_qp *qp, struct sv_link *link);
 /*
  * sv_link.c. quiesce: nobody is copying to or from the region with this key any
  * more; peers, at least: in other processes, or here without the CPU of the
- * region's owner, or the time is over. Caller of the former holds no lock. close: undoes attach; the link is on no CQ,
+ * region's owner, or the time is over. Caller of the former holds no lock, and the
+ * key has left. withdraw: the same for what this link, whose queue pair's lock is
+ * held, has of keys that are leaving. close: undoes attach; the link is on no CQ,
  * and qp->link no longer leads to it.
  */
 void sv_link_quiesce(uint32_t key, uint32_t timeout_ms);
 void sv_link_quiesce_peers(uint32_t key, uint32_t timeout_ms);
+void sv_link_withdraw(struct sv_link *link);
 void sv_link_close(struct sv_link *link);
 void sv_link_enter(struct sv_link *link); /* makes it qp->link; qp->lock */
 void sv_link_kick(struct sv_link *link); /* qp->lock */

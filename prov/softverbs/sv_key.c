@@ -206,7 +206,11 @@ void sv_key_publish(struct sv_key *key, const struct sv_grant *grant)
 {
 	struct sv_mr_ent *ent = &mr_tbl[key->index];
 	uint32_t seq = atomic_load_explicit(&ent->seq, memory_order_relaxed);
+	uint32_t old = atomic_load_explicit(&ent->key, memory_order_relaxed);
 
+	/* Before: who finds the key gone has to see it. */
+	if (old)
+		atomic_store(&ent->leaving, old);
 	atomic_store(&ent->seq, seq + 1);
 	atomic_store_explicit(&ent->key, grant->key, memory_order_release);
 	atomic_store_explicit(&ent->owner, grant->owner, memory_order_release);
@@ -223,6 +227,20 @@ void sv_key_revoke(struct sv_key *key)
 	static const struct sv_grant none;
 
 	sv_key_publish(key, &none);
+}
+
+/* A key that has taken its place meanwhile is not meant. */
+void sv_key_left(uint32_t value)
+{
+	struct sv_mr_ent *ent = &mr_tbl[sv_key_index(value)];
+	uint32_t was = value;
+
+	atomic_compare_exchange_strong(&ent->leaving, &was, 0);
+}
+
+bool sv_mr_leaving(uint32_t key)
+{
+	return atomic_load(&mr_tbl[sv_key_index(key)].leaving) == key;
 }
 
 void sv_key_del(struct sv_key *key)

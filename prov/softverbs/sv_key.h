@@ -22,6 +22,7 @@ struct sv_mr_ent {
 	_Atomic(uint64_t) iova;
 	_Atomic(uint64_t) len;
 	_Atomic(uint64_t) va;
+	atomic_uint leaving; /* what key was; 0: links know. Its owner's alone */
 };
 
 static_assert(sizeof(struct sv_mr_ent) == CACHELINE, "one line per region");
@@ -71,6 +72,10 @@ static inline uint32_t sv_key_index(uint32_t key)
  * a key for it that nobody could have known; false if there are too many. del:
  * what it was is no longer valid. publish: what it is from now on; nobody sees
  * it by halves. revoke: nothing, but the index stays. find: by index, or NULL.
+ *
+ * What a key was before it is published anew or revoked is leaving until left(),
+ * which wants no lock: links still have frames to end out of its memory, which is
+ * there until then.
  */
 void sv_keys_take(void);
 void sv_keys_drop(void);
@@ -78,6 +83,7 @@ bool sv_key_add(struct sv_key *key, uint32_t *value) __must_check;
 void sv_key_del(struct sv_key *key);
 void sv_key_publish(struct sv_key *key, const struct sv_grant *grant);
 void sv_key_revoke(struct sv_key *key);
+void sv_key_left(uint32_t value);
 struct sv_key *sv_key_find(uint32_t value);
 
 /* Memory registered on demand: whether it cannot be had. */

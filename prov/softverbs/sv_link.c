@@ -7,6 +7,7 @@
 
 #include "sv_alive.h"
 #include "sv_fault.h"
+#include "sv_key.h"
 
 enum {
 	SV_GRACE_MIN_MS = 10, /* for a peer that no longer answers */
@@ -109,8 +110,18 @@ void sv_link_for_each(void (*fn)(struct sv_link *link, void *arg), void *arg)
 	lock_drop(&rounds_lock);
 }
 
-static void nothing(struct sv_link *link, void *arg)
+void sv_link_withdraw(struct sv_link *link)
 {
+	const struct sv_link_ops *ops = link->stalled ? link->stalled :
+							link->ops;
+
+	if (ops->withdraw)
+		ops->withdraw(link);
+}
+
+static void withdraw_one(struct sv_link *link, void *arg)
+{
+	sv_link_withdraw(link);
 }
 
 void sv_link_quiesce(uint32_t key, uint32_t timeout_ms)
@@ -122,7 +133,8 @@ void sv_link_quiesce(uint32_t key, uint32_t timeout_ms)
 	 * these locks once, nobody copies who found the key valid. So the data
 	 * path pays nothing.
 	 */
-	sv_link_for_each(nothing, NULL);
+	sv_link_for_each(withdraw_one, NULL);
+	sv_key_left(key);
 }
 
 void sv_link_enter(struct sv_link *link)

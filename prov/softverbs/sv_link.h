@@ -60,6 +60,9 @@ struct sv_link_ops {
 	/* The region with this key is withdrawn: waits, until then, for a copy
 	 * from or to it that is under way. The link table's lock is held. */
 	void (*quiesce)(struct sv_link *link, uint32_t key, uint64_t until_ns);
+	/* Keys are leaving: their memory is touched now if it must be, and not
+	 * any more. NULL: it never is but in one hold of qp->lock. */
+	void (*withdraw)(struct sv_link *link);
 	/* In a child of fork(): closes descriptors, no more. */
 	void (*fork_child)(struct sv_link *link);
 };

@@ -115,6 +115,19 @@ int sv_dealloc_mw(struct ibv_mw *ibmw)
 	return 0;
 }
 
+/*
+ * A key is gone for good, by a work request of this queue pair or its peer. Other
+ * queue pairs', whose locks cannot be had, may be in the middle of sending what it
+ * gave; only of a window of type 1. They see that it is gone. Caller: qp->lock.
+ */
+static void unbound(struct sv_qp *qp, uint32_t key)
+{
+	sv_link_quiesce_peers(key, SV_MW_WAIT_MS);
+	if (qp->link)
+		sv_link_withdraw(qp->link);
+	sv_key_left(key);
+}
+
 /* ---- binding ---- */
 
 /* Caller holds the keys' lock. The region that this bind names, if it may. */
@@ -199,7 +212,7 @@ static bool bind_run(struct sv_qp *qp, const struct sv_bind *bind,
 out_drop:
 	sv_keys_drop();
 	if (old)
-		sv_link_quiesce_peers(old, SV_MW_WAIT_MS);
+		unbound(qp, old);
 	return ok;
 }
 
@@ -218,7 +231,7 @@ bool sv_key_invalidate(struct sv_qp *qp, uint32_t rkey)
 		old = unbind(mw);
 	sv_keys_drop();
 	if (old)
-		sv_link_quiesce_peers(old, SV_MW_WAIT_MS);
+		unbound(qp, old);
 	return old;
 }
 

@@ -343,6 +343,11 @@ static void tcp_quiesce(struct sv_link *link, uint32_t key, uint64_t until_ns)
 {
 }
 
+static void tcp_withdraw(struct sv_link *link)
+{
+	sv_tcp_withdraw(sv_tcp(link));
+}
+
 static void tcp_fork_child(struct sv_link *link)
 {
 	close(sv_tcp(link)->sock);
@@ -363,5 +368,6 @@ const struct sv_link_ops sv_tcp_ops = {
 	.kick = tcp_kick,
 	.close = sv_tcp_close,
 	.quiesce = tcp_quiesce,
+	.withdraw = tcp_withdraw,
 	.fork_child = tcp_fork_child,
 };

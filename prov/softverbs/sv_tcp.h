@@ -281,7 +281,7 @@ void sv_tcp_close(struct sv_link *link);
  * its memory is no longer registered. put_mem: from memory of ours that the peer
  * named. push: sends what there is to send; ack: also acknowledgements, if there
  * is nothing else. freeze: what is in the batch no longer refers to memory of the
- * application.
+ * application. withdraw: nor to memory whose key is leaving.
  */
 bool sv_tcp_room(const struct sv_tcp *tcp);
 void sv_tcp_put(struct sv_tcp *tcp, const struct sv_ddp *ddp, const void *data);
@@ -291,6 +291,7 @@ void sv_tcp_put_mem(struct sv_tcp *tcp, const struct sv_ddp *ddp,
 		    const struct sv_tcp_ref *ref, const void *mem);
 void sv_tcp_push(struct sv_tcp *tcp, bool ack);
 void sv_tcp_freeze(struct sv_tcp *tcp);
+void sv_tcp_withdraw(struct sv_tcp *tcp);
 
 /* sv_tcp_sq.c. one: puts one frame into the batch; false: none can go now. */
 bool sv_tcp_sq_one(struct sv_tcp *tcp);

@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 enum {
 	SV_TCP_TX_ROUNDS = 32, /* batches in one call */
@@ -182,16 +184,24 @@ static void batch_reset(struct sv_tcp *tcp)
 		tcp->tx_acked = tcp->tx_msgs;
 }
 
-/* While it waited, the memory may have gone to somebody else. */
+static bool ref_granted(const struct sv_tcp *tcp, uint32_t i)
+{
+	return !tcp->ref[i].key ||
+	       sv_link_grants_va(&tcp->link, tcp->ref[i].access,
+				 tcp->ref[i].key, tcp->iov[i].iov_base,
+				 tcp->iov[i].iov_len);
+}
+
+/*
+ * While it waited, the memory may have gone to somebody else. If it is just about
+ * to, it is ours until sv_tcp_withdraw(): that it once was granted is enough.
+ */
 static bool refs_ok(const struct sv_tcp *tcp)
 {
 	uint32_t i;
 
 	for (i = tcp->iov_first; i < tcp->iov_cnt; i++)
-		if (tcp->ref[i].key &&
-		    !sv_link_grants_va(&tcp->link, tcp->ref[i].access,
-				       tcp->ref[i].key, tcp->iov[i].iov_base,
-				       tcp->iov[i].iov_len))
+		if (!ref_granted(tcp, i) && !sv_mr_leaving(tcp->ref[i].key))
 			return false;
 	return true;
 }
@@ -222,6 +232,15 @@ static void tx_broken(struct sv_tcp *tcp, int err)
 	tcp->blocked = false;
 }
 
+/* What has begun cannot be ended: its memory is gone, or there is none to copy it. */
+static __cold void cut_off(struct sv_tcp *tcp, int err)
+{
+	sv_log("qp %06x: memory went away while it was being sent: %s",
+	       tcp->link.qp->qp.qp_num, strerror(err));
+	shutdown(tcp->sock, SHUT_RDWR);
+	tx_broken(tcp, err);
+}
+
 /* True if all of it is out. */
 static bool batch_send(struct sv_tcp *tcp)
 {
@@ -235,10 +254,7 @@ static bool batch_send(struct sv_tcp *tcp)
 		return false;
 	}
 	if (unlikely(tcp->blocked) && !refs_ok(tcp)) {
-		sv_log("qp %06x: memory went away while it was being sent",
-		       tcp->link.qp->qp.qp_num);
-		shutdown(tcp->sock, SHUT_RDWR);
-		tx_broken(tcp, EFAULT);
+		cut_off(tcp, EFAULT);
 		return false;
 	}
 	msg.msg_iov = &tcp->iov[tcp->iov_first];
@@ -331,7 +347,29 @@ void sv_tcp_push(struct sv_tcp *tcp, bool ack)
 				      memory_order_relaxed);
 }
 
-/* ---- when the QP dies ---- */
+/* ---- when memory is taken back ---- */
+
+/*
+ * Copies what is left of the batch, len bytes. False if the memory is not there:
+ * who unmaps it before it is deregistered shall not die of it here.
+ */
+static bool batch_copy(const struct sv_tcp *tcp, void *to, size_t len)
+{
+	struct iovec here = { .iov_base = to, .iov_len = len };
+	const struct iovec *iov = &tcp->iov[tcp->iov_first];
+	const uint32_t cnt = tcp->iov_cnt - tcp->iov_first;
+	ssize_t ret = process_vm_readv(getpid(), &here, 1, iov, cnt, 0);
+	uint32_t i;
+
+	if (ret >= 0 || errno == EFAULT)
+		return ret == (ssize_t)len;
+	/* Where that is forbidden there is no such mercy. */
+	for (i = 0; i < cnt; i++) {
+		memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		to = (char *)to + iov[i].iov_len;
+	}
+	return true;
+}
 
 /*
  * The application gets its memory back, but a frame that has begun must end if
@@ -341,7 +379,7 @@ void sv_tcp_freeze(struct sv_tcp *tcp)
 {
 	bool refs = false;
 	size_t len = 0;
-	uint8_t *to;
+	void *to;
 	uint32_t i;
 
 	for (i = tcp->iov_first; i < tcp->iov_cnt; i++) {
@@ -350,20 +388,33 @@ void sv_tcp_freeze(struct sv_tcp *tcp)
 	}
 	if (!refs)
 		return;
-	to = refs_ok(tcp) ? malloc(len) : NULL;
-	if (!to) {
-		shutdown(tcp->sock, SHUT_RDWR);
-		tx_broken(tcp, ENOMEM);
+	to = malloc(len);
+	if (!to || !refs_ok(tcp) || !batch_copy(tcp, to, len)) {
+		cut_off(tcp, to ? EFAULT : ENOMEM);
+		free(to);
 		return;
 	}
-	len = 0;
-	for (i = tcp->iov_first; i < tcp->iov_cnt; i++) {
-		memcpy(to + len, tcp->iov[i].iov_base, tcp->iov[i].iov_len);
-		len += tcp->iov[i].iov_len;
-	}
+	/* One that was frozen before is in the copy. */
+	free(tcp->tail);
 	tcp->tail = to;
 	tcp->iov_first = 0;
 	tcp->iov_cnt = 1;
 	tcp->iov[0] = (struct iovec){ to, len };
 	tcp->ref[0].key = 0;
+}
+
+/*
+ * Frames that have been put together are sent as they are, a frame that has begun
+ * at that: so the peer is answered as before until its next piece is refused, and
+ * the stream goes on to where it is told why.
+ */
+void sv_tcp_withdraw(struct sv_tcp *tcp)
+{
+	uint32_t i;
+
+	for (i = tcp->iov_first; i < tcp->iov_cnt; i++)
+		if (!ref_granted(tcp, i)) {
+			sv_tcp_freeze(tcp);
+			return;
+		}
 }

@@ -23,6 +23,7 @@ struct raw {
 	bool crc;
 	bool bad_crc; /* of the next frames */
 	bool bad_version;
+	bool hears_ctrl; /* raw_get() does not read past it */
 	size_t piece; /* bytes in one write; 0: all */
 	uint32_t ctrl_msn;
 	uint8_t payload[SV_ULPDU_MAX];
@@ -95,14 +96,24 @@ static inline void raw_put(struct raw *r, struct sv_ddp ddp, const void *data,
 	free(p);
 }
 
+static inline void raw_ctrl(struct raw *r, uint32_t type, uint32_t a, uint32_t b)
+{
+	uint8_t data[SV_CTRL_LINK_LEN];
+
+	sv_ctrl_link_encode(data, a, b);
+	raw_put(r, (struct sv_ddp){ .op = SV_RDMAP_CTRL, .last = true,
+				    .ulp = type, .msn = ++r->ctrl_msn },
+		data, sizeof(data));
+}
+
 /* A read of the side's memory. */
-static inline void raw_ask(struct raw *r, uint32_t msn, uint64_t addr,
-			   uint32_t len)
+static inline void raw_ask_key(struct raw *r, uint32_t msn, uint32_t key,
+			       uint64_t addr, uint32_t len)
 {
 	struct sv_read_req req = {
 		.sink_stag = RAW_SINK,
 		.len = len,
-		.src_stag = r->mr->rkey,
+		.src_stag = key,
 		.src_to = addr,
 	};
 	uint8_t data[SV_READ_REQ_LEN];
@@ -110,6 +121,12 @@ static inline void raw_ask(struct raw *r, uint32_t msn, uint64_t addr,
 	sv_read_req_encode(data, &req);
 	raw_put(r, (struct sv_ddp){ .op = SV_RDMAP_READ_REQ, .last = true,
 				    .msn = msn }, data, sizeof(data));
+}
+
+static inline void raw_ask(struct raw *r, uint32_t msn, uint64_t addr,
+			   uint32_t len)
+{
+	raw_ask_key(r, msn, r->mr->rkey, addr, len);
 }
 
 static inline bool raw_silent(struct raw *r, int ms)
@@ -161,18 +178,27 @@ static inline void raw_get(struct raw *r, struct sv_ddp *ddp)
 		     sv_fpdu_tail_ok(p + 2 + ulpdu, ulpdu,
 				     sv_crc32c(0, p, 2 + ulpdu)));
 		memcpy(r->payload, p + hdr, ddp->payload_len);
-	} while (ddp->op == SV_RDMAP_CTRL);
+	} while (ddp->op == SV_RDMAP_CTRL && !r->hears_ctrl);
 	free(p);
 }
 
-/* Nothing more comes. */
+static inline void raw_event(struct raw *r, int type)
+{
+	struct ibv_async_event event;
+
+	MUST(!sv_get_async_event(r->s.ctx, &event));
+	MUST((int)event.event_type == type);
+	sv_ack_async_event(&event);
+}
+
+/* What comes next, soon, is the end. */
 static inline bool raw_ended(struct raw *r)
 {
 	struct pollfd pfd = { .fd = r->sock, .events = POLLIN };
 	char c;
 
 	return poll(&pfd, 1, SIDE_WAIT_MS) == 1 &&
-	       recv(r->sock, &c, 1, 0) <= 0;
+	       recv(r->sock, &c, 1, MSG_PEEK) <= 0;
 }
 
 #endif

@@ -204,15 +204,6 @@ static const struct wrong wrongs[] = {
 	  VERSION, SV_TERM_UNTAGGED_VERSION, IBV_EVENT_QP_FATAL, true },
 };
 
-static void expect_event(struct side *s, int type)
-{
-	struct ibv_async_event event;
-
-	MUST(!sv_get_async_event(s->ctx, &event));
-	cr_assert_eq(event.event_type, type);
-	sv_ack_async_event(&event);
-}
-
 /* Told by a Terminate, then the end of the stream. */
 static void expect_refused(struct raw *r, uint16_t err)
 {
@@ -253,7 +244,7 @@ static void wrong(const struct wrong *w, bool one_sided)
 			      w->what);
 	expect_refused(&r, w->err);
 	if (w->event >= 0)
-		expect_event(&r.s, w->event);
+		raw_event(&r, w->event);
 	cr_assert_eq(r.s.qp->state, IBV_QPS_ERR, "%s", w->what);
 	raw_close(&r);
 }
@@ -285,7 +276,7 @@ Test(tcp, more_reads_than_agreed)
 	for (i = 1; i <= 200 && !raw_stuck(&r); i++)
 		raw_ask(&r, i, (uintptr_t)r.buf, RAW_BUF);
 	expect_refused(&r, SV_TERM_OP_STREAM);
-	expect_event(&r.s, IBV_EVENT_QP_REQ_ERR);
+	raw_event(&r, IBV_EVENT_QP_REQ_ERR);
 	raw_close(&r);
 }
 
@@ -379,16 +370,6 @@ Test(tcp, peer_closes_in_a_frame)
 
 /* ---- who says that it is a softverbs ---- */
 
-static void put_ctrl(struct raw *r, uint32_t type, uint32_t a, uint32_t b)
-{
-	uint8_t data[SV_CTRL_LINK_LEN];
-
-	sv_ctrl_link_encode(data, a, b);
-	raw_put(r, (struct sv_ddp){ .op = SV_RDMAP_CTRL, .last = true,
-				    .ulp = type, .msn = ++r->ctrl_msn },
-		data, sizeof(data));
-}
-
 Test(tcp, completes_when_it_is_acknowledged)
 {
 	struct ibv_wc wc;
@@ -402,10 +383,10 @@ Test(tcp, completes_when_it_is_acknowledged)
 					.flags = IBV_SEND_SIGNALED,
 					.mr = r.mr, .len = 8 }));
 	cr_assert_not(wait_wc_ms(r.s.scq, &wc, 30));
-	put_ctrl(&r, SV_CTRL_ACK, 1, 0);
+	raw_ctrl(&r, SV_CTRL_ACK, 1, 0);
 	cr_assert_eq(wait_wc(r.s.scq).wr_id, 1);
 	cr_assert_not(wait_wc_ms(r.s.scq, &wc, 30));
-	put_ctrl(&r, SV_CTRL_NAK, 1, IBV_WC_REM_INV_REQ_ERR);
+	raw_ctrl(&r, SV_CTRL_NAK, 1, IBV_WC_REM_INV_REQ_ERR);
 	wc = wait_wc(r.s.scq);
 	cr_assert_eq(wc.wr_id, 2);
 	cr_assert_eq(wc.status, IBV_WC_REM_INV_REQ_ERR);
@@ -423,12 +404,12 @@ static void gone_and_ends(enum sv_ctrl_gone how)
 
 	raw_open(&r, &(struct sv_tcp_setup){ .ext = true });
 	MUST(!post_recv(&r.s, 1, r.mr, 0, 100));
-	put_ctrl(&r, SV_CTRL_GONE, how, 0);
+	raw_ctrl(&r, SV_CTRL_GONE, how, 0);
 	cr_assert_not(wait_wc_ms(r.s.rcq, &wc, 30));
 	MUST(!shutdown(r.sock, SHUT_WR));
 	if (how == SV_GONE_ERROR) {
 		cr_assert_eq(wait_wc(r.s.rcq).status, IBV_WC_WR_FLUSH_ERR);
-		expect_event(&r.s, IBV_EVENT_QP_FATAL);
+		raw_event(&r, IBV_EVENT_QP_FATAL);
 	} else {
 		cr_assert_not(wait_wc_ms(r.s.rcq, &wc, 100));
 		cr_assert_eq(r.s.qp->state, IBV_QPS_RTS);
@@ -444,9 +425,9 @@ static void bad_ctrl(uint32_t type, uint32_t a)
 	struct raw r;
 
 	raw_open(&r, &(struct sv_tcp_setup){ .ext = true });
-	put_ctrl(&r, type, a, 0);
+	raw_ctrl(&r, type, a, 0);
 	expect_refused(&r, SV_TERM_OP_STREAM);
-	expect_event(&r.s, IBV_EVENT_QP_FATAL);
+	raw_event(&r, IBV_EVENT_QP_FATAL);
 	raw_close(&r);
 }
 
@@ -476,7 +457,7 @@ Test(tcp, parked)
 		raw_put(&r, (struct sv_ddp){ .op = SV_RDMAP_SEND, .last = true,
 					     .msn = i + 1 }, data, LEN);
 		if (i == 20)
-			put_ctrl(&r, SV_CTRL_ACK, 1, 0);
+			raw_ctrl(&r, SV_CTRL_ACK, 1, 0);
 	}
 	cr_assert_eq(wait_wc(r.s.scq).status, IBV_WC_SUCCESS);
 	cr_assert_not(wait_wc_ms(r.s.rcq, &wc, 10));
