@@ -31,7 +31,8 @@ enum {
 enum engine_state {
 	ENGINE_IDLE,		/* not started yet */
 	ENGINE_RUNNING,
-	ENGINE_STOPPED,		/* library going away */
+	ENGINE_STOPPING,	/* nothing new; a handler may be under way */
+	ENGINE_STOPPED,		/* the thread is gone */
 };
 
 struct slot {
@@ -327,7 +328,7 @@ static int start_locked(void)
 
 	if (engine.state == ENGINE_RUNNING)
 		return 0;
-	if (engine.state == ENGINE_STOPPED)
+	if (engine.state != ENGINE_IDLE)
 		return ENODEV;
 	engine.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (engine.epoll_fd < 0)
@@ -472,7 +473,7 @@ bool sv_timer_expired(struct sv_timer *timer)
 void sv_engine_defer(struct sv_defer *defer, void (*fn)(struct sv_defer *defer))
 {
 	lock_take(&engine.lock);
-	if (engine.state != ENGINE_RUNNING) {
+	if (engine.state == ENGINE_IDLE || engine.state == ENGINE_STOPPED) {
 		lock_drop(&engine.lock);
 		fn(defer);
 		return;
@@ -526,24 +527,36 @@ void sv_engine_fork_child(void)
 	}
 }
 
-/*
- * No handler may run once our code or the application's objects are gone. The
- * wait is short: handlers never block.
- */
-static void __attribute__((destructor)) engine_stop(void)
+/* True if there is a thread to wait for. */
+static bool stop_begin(void)
 {
 	bool join = false;
 
 	lock_take(&engine.lock);
-	if (engine.state == ENGINE_RUNNING && !in_engine()) {
+	if (engine.state == ENGINE_RUNNING) {
+		join = !in_engine();
 		wake();
-		join = true;
+		engine.state = ENGINE_STOPPING;
+	} else {
+		engine.state = ENGINE_STOPPED;
 	}
-	engine.state = ENGINE_STOPPED;
 	lock_drop(&engine.lock);
-	if (!join)
+	return join;
+}
+
+/*
+ * No handler may run once our code or the application's objects are gone. The
+ * wait is short: handlers never block. What one of them defers meanwhile is
+ * called when it is out, as ever.
+ */
+static void __attribute__((destructor)) engine_stop(void)
+{
+	if (!stop_begin())
 		return;
 	pthread_join(engine.thread, NULL);
+	lock_take(&engine.lock);
+	engine.state = ENGINE_STOPPED;
+	lock_drop(&engine.lock);
 	run_deferred();
 	lock_take(&engine.lock);
 	close(engine.epoll_fd);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -373,6 +374,70 @@ Test(sv_engine, defer_without_engine_is_immediate)
 	sv_engine_defer(&deferred->defer, on_defer);
 	cr_assert_eq(atomic_load(&freed), 1);
 	cr_assert_eq(thread_cnt(), before);
+}
+
+/* What the child of the next test tells its parent. */
+struct at_exit {
+	struct sv_defer defer;
+	struct counter counter;
+	atomic_int at_once;	/* the deferred call came inside the handler */
+	atomic_int ran;
+};
+
+static void on_defer_at_exit(struct sv_defer *defer)
+{
+	struct at_exit *shared = container_of(defer, struct at_exit, defer);
+
+	if (atomic_load(&shared->counter.inside))
+		atomic_store(&shared->at_once, 1);
+	atomic_fetch_add(&shared->ran, 1);
+}
+
+/* Waits until the engine is being stopped: then it takes nothing new. */
+static void on_fd_at_exit(void *arg, uint32_t events)
+{
+	struct at_exit *shared = arg;
+	int i;
+
+	atomic_store(&shared->counter.inside, 1);
+	for (i = 0; i < 5000 && !sv_engine_rewatch(shared->counter.fd, EPOLLIN);
+	     i++)
+		sleep_ms(1);
+	sv_engine_defer(&shared->defer, on_defer_at_exit);
+	atomic_store(&shared->counter.inside, 0);
+}
+
+static void exit_inside_handler(struct at_exit *shared)
+{
+	counter_init(&shared->counter);
+	if (sv_engine_watch(shared->counter.fd, EPOLLIN, on_fd_at_exit, shared))
+		_exit(2);
+	raise_fd(shared->counter.fd);
+	if (!reaches(&shared->counter.inside, 1))
+		_exit(3);
+	exit(0);
+}
+
+/* A handler defers the freeing of what it still works on. */
+Test(sv_engine, defer_while_stopping_outlives_the_handler)
+{
+	struct at_exit *shared;
+	int status;
+	pid_t pid;
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	cr_assert_neq(shared, MAP_FAILED);
+	pid = fork();
+	if (!pid)
+		exit_inside_handler(shared);
+	cr_assert_gt(pid, 0);
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert(WIFEXITED(status));
+	cr_assert_eq(WEXITSTATUS(status), 0, "%d", WEXITSTATUS(status));
+	cr_assert_eq(atomic_load(&shared->ran), 1);
+	cr_assert_eq(atomic_load(&shared->at_once), 0);
+	munmap(shared, sizeof(*shared));
 }
 
 /* The application's handlers must not find themselves on our thread. */
