@@ -355,7 +355,8 @@ static int run_case(const struct test_case *tc)
 
 	current_case = tc->name;
 	setenv("FI_PROVIDER", provider(), 0);
-	/* PSM2, where libfabric loads it, would catch signals. */
+	/* PSM and PSM2, where libfabric loads them, would catch signals. */
+	setenv("IPATH_NO_BACKTRACE", "1", 0);
 	setenv("HFI_NO_BACKTRACE", "1", 0);
 	if (tc->flags & CASE_FDS) {
 		warm_up();
