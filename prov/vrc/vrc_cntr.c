@@ -42,9 +42,14 @@ static void wake(struct vrc_cntr *cntr)
 {
 	uint64_t one = 1;
 
-	/* Between this look and the waiter's to the value: both seq_cst. */
-	if (atomic_load(&cntr->waiters) &&
-	    write(cntr->signal_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+	/* Between this look and the waiter's to the value: both seq_cst. Who polls
+	 * the descriptor is told once: what the device had signalled for it may
+	 * have been taken by others who wait for the same queue. */
+	if (!atomic_load(&cntr->waiters) &&
+	    !(atomic_load(&cntr->armed) &&
+	      atomic_exchange(&cntr->armed, false)))
+		return;
+	if (write(cntr->signal_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
 		vrc_warn(CNTR, "counter %p: cannot be signalled: %s\n",
 			 (void *)cntr, fi_strerror(errno));
 }
@@ -195,6 +200,7 @@ static int arm(struct vrc_cntr *cntr)
 	/* Drained before the look at what it stood for. */
 	if (read(cntr->signal_fd, &cnt, sizeof(cnt)) < 0 && errno != EAGAIN)
 		ret = vrc_err(errno);
+	atomic_store(&cntr->armed, true);
 	list_for_each(pos, &cntr->cqs)
 		if (!ret)
 			ret = vrc_cq_arm(

@@ -34,6 +34,7 @@ struct vrc_cntr {
 	_Atomic uint64_t value;
 	_Atomic uint64_t errors;
 	atomic_int waiters; /* signal_fd wakes them */
+	atomic_bool armed; /* somebody may poll signal_fd */
 	int signal_fd;
 	int epoll_fd; /* signal_fd, and the channels of all queues; or -1 */
 	struct lock lock; /* guards what follows; before cq->lock */

@@ -16,6 +16,7 @@
 #include "vrc_cq.h"
 #include "vrc_ep.h"
 #include "vrc_log.h"
+#include "word_lock.h"
 
 int vrc_cntr_bind(struct vrc_ep *ep, struct fid *fid, uint64_t flags)
 {
@@ -102,6 +103,9 @@ static int watch_new(struct vrc_cntr *cntr, struct vrc_cq *cq)
 		free(counted);
 		return vrc_err(errno);
 	}
+	word_lock_take(&cq->lock);
+	cq->counters++;
+	word_lock_drop(&cq->lock);
 	cntr->can_sleep &= cq->channel != NULL;
 	counted->cq = cq;
 	counted->refs = 1;
@@ -138,6 +142,9 @@ static void unwatch(struct vrc_cntr *cntr, struct vrc_cq *cq)
 		if (cq->channel)
 			epoll_ctl(cntr->epoll_fd, EPOLL_CTL_DEL,
 				  cq->channel->fd, NULL);
+		word_lock_take(&cq->lock);
+		cq->counters--;
+		word_lock_drop(&cq->lock);
 		list_del(&counted->node);
 		free(counted);
 	}

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * The completion queue as an object: opening, the entries it must have room
- * for, waiting and waking, errors. Reading is in vrc_cq_read.c.
+ * for, errors. Reading is in vrc_cq_read.c, waiting in vrc_cq_wait.c.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include "compiler.h"
 #include "list.h"
@@ -33,46 +29,6 @@ enum {
 	CQ_IWARP_MIN_SIZE = 65536,
 };
 
-static void wait_close(struct vrc_cq *cq)
-{
-	if (cq->epoll_fd >= 0)
-		close(cq->epoll_fd);
-	if (cq->signal_fd >= 0)
-		close(cq->signal_fd);
-	if (cq->channel)
-		cq->domain->ops->destroy_comp_channel(cq->channel);
-}
-
-static int watch(int epoll_fd, int fd)
-{
-	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
-
-	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? vrc_err(errno) :
-								0;
-}
-
-static int wait_open(struct vrc_cq *cq)
-{
-	int flags;
-	int ret;
-
-	cq->channel = cq->domain->ops->create_comp_channel(cq->domain->verbs);
-	if (!cq->channel)
-		return vrc_err(errno);
-	flags = fcntl(cq->channel->fd, F_GETFL);
-	if (flags < 0 ||
-	    fcntl(cq->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0)
-		return vrc_err(errno);
-	cq->signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (cq->signal_fd < 0)
-		return vrc_err(errno);
-	cq->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (cq->epoll_fd < 0)
-		return vrc_err(errno);
-	ret = watch(cq->epoll_fd, cq->channel->fd);
-	return ret ? ret : watch(cq->epoll_fd, cq->signal_fd);
-}
-
 static int cq_close(struct fid *fid)
 {
 	struct vrc_cq *cq = container_of(fid, struct vrc_cq, fid.fid);
@@ -86,7 +42,7 @@ static int cq_close(struct fid *fid)
 	cq->unacked_events = 0;
 	vrc_wait_leave(cq->wait_set, fid);
 	domain->ops->destroy_cq(cq->cq);
-	wait_close(cq);
+	vrc_cq_wait_close(cq);
 	while ((node = list_pop(&cq->soft)))
 		free(list_entry(node, struct vrc_soft, node));
 	atomic_fetch_sub(&domain->ref, 1);
@@ -117,156 +73,6 @@ static int cq_control(struct fid *fid, int command, void *arg)
 	default:
 		return -FI_ENOSYS;
 	}
-}
-
-void vrc_cq_wake(struct vrc_cq *cq)
-{
-	uint64_t one = 1;
-
-	/* A counter that is already full wakes just as well. */
-	if (cq->signal_fd >= 0 &&
-	    write(cq->signal_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-		vrc_warn(CQ, "cq %p: cannot be signalled: %s\n", (void *)cq,
-			 fi_strerror(errno));
-}
-
-int vrc_cq_signal(struct fid_cq *fid)
-{
-	struct vrc_cq *cq = vrc_cq(fid);
-
-	if (!cq->channel)
-		return -FI_ENOSYS;
-	vrc_cq_wake(cq);
-	return 0;
-}
-
-static bool signal_taken(struct vrc_cq *cq)
-{
-	uint64_t cnt;
-
-	return read(cq->signal_fd, &cnt, sizeof(cnt)) == sizeof(cnt);
-}
-
-/* Takes what the device has signalled. Caller holds the lock if there is one. */
-static void channel_drain(struct vrc_cq *cq)
-{
-	struct ibv_cq *ev_cq;
-	void *ev_context;
-
-	while (!cq->domain->ops->get_cq_event(cq->channel, &ev_cq, &ev_context))
-		cq->unacked_events++;
-	/* Acknowledging takes a mutex in libibverbs: by the hundred. */
-	if (cq->unacked_events >= 128) {
-		cq->domain->ops->ack_cq_events(cq->cq, cq->unacked_events);
-		cq->unacked_events = 0;
-	}
-}
-
-/* 0: armed and empty, so the fd will become readable. *signalled tells that
- * someone called fi_cq_signal, which is no entry but ends a wait. */
-static int prepare_wait(struct vrc_cq *cq, bool *signalled)
-{
-	int ret = -FI_EAGAIN;
-
-	if (cq->thread_safe)
-		word_lock_take(&cq->lock);
-	*signalled = signal_taken(cq);
-	if (*signalled || vrc_cq_has_entry(cq))
-		goto out;
-	channel_drain(cq);
-	if (ibv_req_notify_cq(cq->cq, 0)) {
-		ret = -FI_EIO;
-		goto out;
-	}
-	/* What came before the queue was armed makes no event. */
-	ret = vrc_cq_has_entry(cq) ? -FI_EAGAIN : 0;
-out:
-	if (cq->thread_safe)
-		word_lock_drop(&cq->lock);
-	return ret;
-}
-
-int vrc_cq_arm(struct vrc_cq *cq)
-{
-	int ret = 0;
-
-	if (!cq->channel)
-		return 0;
-	if (cq->thread_safe)
-		word_lock_take(&cq->lock);
-	channel_drain(cq);
-	if (ibv_req_notify_cq(cq->cq, 0))
-		ret = -FI_EIO;
-	if (cq->thread_safe)
-		word_lock_drop(&cq->lock);
-	return ret;
-}
-
-int vrc_cq_trywait(struct vrc_cq *cq)
-{
-	bool signalled;
-
-	return cq->channel ? prepare_wait(cq, &signalled) : -FI_EINVAL;
-}
-
-/* Sleeps until the fd is readable; 0 if it is, -FI_EAGAIN if time is up. */
-static int wait_fd(struct vrc_cq *cq, uint64_t deadline_ms, bool forever)
-{
-	struct epoll_event event;
-	uint64_t now = vrc_now_ms();
-	int ms = -1;
-	int cnt;
-
-	if (!forever && now >= deadline_ms)
-		return -FI_EAGAIN;
-	if (!forever)
-		ms = (int)(deadline_ms - now);
-	/* An endpoint that does not flush makes no event: look again when its
-	 * time is up. */
-	if (atomic_load(&cq->due_cnt) && (ms < 0 || ms > 100))
-		ms = 100;
-	cnt = epoll_wait(cq->epoll_fd, &event, 1, ms);
-	if (cnt < 0)
-		return errno == EINTR ? -FI_EINTR : vrc_err(errno);
-	return 0;
-}
-
-ssize_t vrc_cq_sread(struct fid_cq *fid, void *buf, size_t count,
-		     const void *cond, int timeout)
-{
-	struct vrc_cq *cq = vrc_cq(fid);
-	uint64_t deadline_ms = vrc_now_ms() + (uint64_t)(timeout > 0 ? timeout : 0);
-	bool signalled = false;
-	ssize_t ret;
-
-	if (!cq->channel) {
-		vrc_warn(CQ, "cq %p: opened with FI_WAIT_NONE, so it cannot be "
-			 "waited on\n", (void *)cq);
-		return -FI_ENOSYS;
-	}
-	for (;;) {
-		ret = cq->fid.ops->read(fid, buf, count);
-		if (ret != -FI_EAGAIN || signalled)
-			return ret;
-		ret = prepare_wait(cq, &signalled);
-		if (ret == -FI_EAGAIN)
-			continue;
-		if (ret)
-			return ret;
-		ret = wait_fd(cq, deadline_ms, timeout < 0);
-		if (ret)
-			return ret;
-	}
-}
-
-ssize_t vrc_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
-			 fi_addr_t *src_addr, const void *cond, int timeout)
-{
-	ssize_t done = vrc_cq_sread(fid, buf, count, cond, timeout);
-
-	for (ssize_t i = 0; src_addr && i < done; i++)
-		src_addr[i] = FI_ADDR_NOTAVAIL;
-	return done;
 }
 
 const char *vrc_cq_strerror(struct fid_cq *fid, int prov_errno,
@@ -416,7 +222,7 @@ int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
 		ret = attr_check(attr);
 	if (ret)
 		return ret;
-	ops = vrc_cq_ops(attr->format, domain->thread_safe);
+	ops = vrc_cq_ops(attr->format, domain->cq_thread_safe);
 	if (!ops) {
 		vrc_warn(CQ, "fi_cq_open: format %d not known\n", attr->format);
 		return -FI_EINVAL;
@@ -432,14 +238,14 @@ int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
 	if (!cq)
 		return -FI_ENOMEM;
 	cq->domain = domain;
-	cq->thread_safe = domain->thread_safe;
+	cq->thread_safe = domain->cq_thread_safe;
 	cq->epoll_fd = -1;
 	cq->signal_fd = -1;
 	list_init(&cq->soft);
 	list_init(&cq->tx_eps);
 	list_init(&cq->rx_eps);
 	if (attr->wait_obj != FI_WAIT_NONE) {
-		ret = wait_open(cq);
+		ret = vrc_cq_wait_open(cq);
 		if (ret)
 			goto err_wait_close;
 	}
@@ -453,6 +259,7 @@ int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
 		goto err_wait_close;
 	}
 	word_lock_init(&cq->lock);
+	word_lock_init(&cq->sleep_lock);
 	cq->fid.fid.fclass = FI_CLASS_CQ;
 	cq->fid.fid.context = context;
 	cq->fid.fid.ops = VRC_OPS(&cq_fi_ops);
@@ -470,7 +277,7 @@ int vrc_cq_open(struct fid_domain *domain_fid, struct fi_cq_attr *attr,
 err_destroy_cq:
 	domain->ops->destroy_cq(cq->cq);
 err_wait_close:
-	wait_close(cq);
+	vrc_cq_wait_close(cq);
 	free(cq);
 	return ret;
 }

@@ -42,8 +42,8 @@ struct vrc_cq {
 	struct ibv_cq *cq;
 	bool thread_safe;
 	bool nobody_reads; /* of an endpoint that has counters only */
-	/* Guards all that follows but ref; taken only if thread_safe, or by
-	 * those that are not the application's reader. */
+	/* Guards all that follows but ref; taken only if thread_safe, by who goes
+	 * to sleep, or by those that are not the application's reader. */
 	struct word_lock lock;
 
 	/* Taken from the device, not yet given to the application: from wc_next
@@ -59,6 +59,7 @@ struct vrc_cq {
 	 * for, or is an error that waits for fi_cq_readerr. */
 	bool has_head;
 	struct vrc_comp head;
+	unsigned int counters; /* that count what completes here */
 
 	/* Cold. */
 	struct vrc_domain *domain;
@@ -66,7 +67,12 @@ struct vrc_cq {
 	struct ibv_comp_channel *channel; /* NULL: FI_WAIT_NONE */
 	struct fid_wait *wait_set; /* that epoll_fd belongs to, or NULL */
 	int epoll_fd;	/* channel's fd and signal_fd */
-	int signal_fd;	/* eventfd: fi_cq_signal and soft completions */
+	int signal_fd;	/* eventfd: vrc_cq_wake */
+	struct word_lock sleep_lock; /* nothing is taken under it; guards: */
+	uint32_t sleepers; /* threads in fi_cq_sread */
+	uint32_t signal_gen; /* calls of fi_cq_signal */
+	uint32_t signal_due; /* sleepers whom the last one has still to wake */
+	bool signal_kept; /* it found none */
 	unsigned int unacked_events;
 	int reserved;	/* entries that bound endpoints may need */
 	/* What the reader has to see to, vrc_cq_attend, when it finds nothing:
@@ -91,17 +97,23 @@ struct vrc_soft {
 
 VRC_CONVERTER(vrc_cq, fid_cq)
 
-/* vrc_cq.c */
-int vrc_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
-		struct fid_cq **cq, void *context);
+/* vrc_cq_wait.c */
+int vrc_cq_wait_open(struct vrc_cq *cq) __must_check;
+void vrc_cq_wait_close(struct vrc_cq *cq);
 int vrc_cq_trywait(struct vrc_cq *cq);
-ssize_t vrc_cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *buf,
-		       uint64_t flags);
 ssize_t vrc_cq_sread(struct fid_cq *cq, void *buf, size_t count,
 		     const void *cond, int timeout);
 ssize_t vrc_cq_sreadfrom(struct fid_cq *cq, void *buf, size_t count,
 			 fi_addr_t *src_addr, const void *cond, int timeout);
 int vrc_cq_signal(struct fid_cq *cq);
+/* The same from within: fi_cq_sread returns without an entry. */
+void vrc_cq_interrupt(struct vrc_cq *cq);
+
+/* vrc_cq.c */
+int vrc_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr,
+		struct fid_cq **cq, void *context);
+ssize_t vrc_cq_readerr(struct fid_cq *cq, struct fi_cq_err_entry *buf,
+		       uint64_t flags);
 const char *vrc_cq_strerror(struct fid_cq *cq, int prov_errno,
 			    const void *err_data, char *buf, size_t len);
 /* Sets aside cnt entries so that the queue cannot overrun. */
@@ -134,6 +146,7 @@ bool vrc_cq_resolve(const struct ibv_wc *wc, struct vrc_comp *comp);
 /* For who asks a counter: takes what the device has, so that it is counted,
  * and keeps what the application is to read. */
 void vrc_cq_count(struct vrc_cq *cq);
+void vrc_cq_count_locked(struct vrc_cq *cq); /* caller holds the lock */
 /* One that is kept as it is has been taken. Caller holds the CQ's lock. */
 void vrc_cq_count_raw(const struct ibv_wc *wc);
 

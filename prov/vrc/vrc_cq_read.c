@@ -369,13 +369,11 @@ static void soft_silence(struct vrc_cq *cq)
 	}
 }
 
-void vrc_cq_count(struct vrc_cq *cq)
+void vrc_cq_count_locked(struct vrc_cq *cq)
 {
 	struct vrc_comp comp;
 	bool news = false;
 
-	if (cq->thread_safe)
-		word_lock_take(&cq->lock);
 	soft_silence(cq);
 	/* Without a copy, as long as nothing is in front of it. */
 	while (list_empty(&cq->soft)) {
@@ -394,6 +392,13 @@ void vrc_cq_count(struct vrc_cq *cq)
 	/* Its event may have been taken by who waits for a counter. */
 	if (news && !list_empty(&cq->soft))
 		vrc_cq_wake(cq);
+}
+
+void vrc_cq_count(struct vrc_cq *cq)
+{
+	if (cq->thread_safe)
+		word_lock_take(&cq->lock);
+	vrc_cq_count_locked(cq);
 	if (cq->thread_safe)
 		word_lock_drop(&cq->lock);
 }

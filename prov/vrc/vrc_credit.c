@@ -428,7 +428,7 @@ static void attend(struct vrc_ep *ep)
 		return;
 	if (read_word(credit, &posted) &&
 	    posted != atomic_load(&credit->starved_at))
-		vrc_cq_wake(ep->tx_cq);
+		vrc_cq_interrupt(ep->tx_cq);
 	else
 		look_again(ep, STARVED);
 }

@@ -172,6 +172,11 @@ int vrc_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info,
 		info->domain_attr->threading == FI_THREAD_UNSPEC ||
 		info->domain_attr->threading == FI_THREAD_FID ||
 		vrc_credit_wanted(domain->dev); /* posts and reaps elsewhere */
+	/* One thread per endpoint, but not for its queues and counters together,
+	 * which all look for completions. */
+	domain->cq_thread_safe =
+		domain->thread_safe ||
+		info->domain_attr->threading == FI_THREAD_ENDPOINT;
 	/* FI_MR_BASIC is of a time when a mode bit said so. */
 	domain->local_reg = !(info->domain_attr->mr_mode & FI_MR_LOCAL) &&
 			    !(info->mode & FI_LOCAL_MR);

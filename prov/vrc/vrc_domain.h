@@ -29,7 +29,8 @@ struct vrc_domain {
 	uint32_t desc_tag;
 	enum fi_threading threading;
 	/* Threads may call into one object at once (FI_THREAD_SAFE). */
-	bool thread_safe;
+	bool thread_safe; /* who posts takes locks */
+	bool cq_thread_safe; /* who looks for completions does */
 	bool rm_disabled; /* FI_RM_DISABLED was asked for */
 	/* The application registers nothing (no FI_MR_LOCAL): vrc_local.c. */
 	bool local_reg;

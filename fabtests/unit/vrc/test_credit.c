@@ -94,7 +94,7 @@ void vrc_cq_try_reap(struct vrc_cq *cq)
 	reaps++;
 }
 
-void vrc_cq_wake(struct vrc_cq *cq)
+void vrc_cq_interrupt(struct vrc_cq *cq)
 {
 	wakes++;
 }
