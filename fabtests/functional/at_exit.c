@@ -111,12 +111,40 @@ static int amid_shutdown(void)
 	return many_ends(&scene);
 }
 
+/* Without a domain that stays open. */
+static void begin_nothing(void)
+{
+	open_passive(&srv, NULL);
+	ASSERT_OK(fi_close(&srv.cq->fid));
+	ASSERT_OK(fi_close(&srv.domain->fid));
+}
+
+static void *open_on(void *arg)
+{
+	struct fid_domain *domain;
+
+	for (;;) {
+		if (!fi_domain(srv.fabric, srv.info, &domain, NULL))
+			fi_close(&domain->fid);
+		atomic_store(&at_work, true);
+	}
+	return NULL;
+}
+
+static int amid_opening(void)
+{
+	struct scene scene = { begin_nothing, open_on, 0 };
+
+	return many_ends(&scene);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		CASE_COLD(in_fi_cq_sread),
 		CASE_COLD(amid_writes),
 		CASE_COLD(amid_shutdown),
+		CASE_COLD(amid_opening),
 		{ NULL, NULL, 0 },
 	};
 

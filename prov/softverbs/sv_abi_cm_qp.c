@@ -27,15 +27,6 @@ void sv_abi_id_bound(struct rdma_cm_id *id)
 	lock_drop(&pd_lock);
 }
 
-static void __attribute__((destructor)) pd_free(void)
-{
-	size_t i;
-
-	for (i = 0; i < ARRAY_SIZE(default_pds); i++)
-		if (default_pds[i])
-			ibv_dealloc_pd(default_pds[i]);
-}
-
 /* ---- making ---- */
 
 static void cqs_destroy(struct rdma_cm_id *id)

@@ -183,8 +183,3 @@ void sv_linger_fork_child(void)
 		free(linger);
 	}
 }
-
-static void __sv_last linger_fini(void)
-{
-	sv_linger_fork_child();
-}

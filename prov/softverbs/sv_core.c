@@ -105,16 +105,6 @@ void sv_core_del_ctx(struct sv_ctx *ctx)
 	lock_drop(&contexts_lock);
 }
 
-bool sv_core_has_ctx(void)
-{
-	bool has;
-
-	lock_take(&contexts_lock);
-	has = !list_empty(&contexts);
-	lock_drop(&contexts_lock);
-	return has;
-}
-
 void sv_core_raise(struct sv_dev *dev, enum ibv_event_type type)
 {
 	struct ibv_async_event event = {

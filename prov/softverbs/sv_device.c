@@ -222,24 +222,6 @@ struct ibv_context *sv_ctx_shared(struct sv_dev *dev)
 	return context;
 }
 
-/* 101: after the engine has stopped, which may still use it. */
-static void __attribute__((destructor(101))) shared_close(void)
-{
-	unsigned int i;
-
-	for (i = 0; i < dev_cnt; i++) {
-		if (the_devs[i]->shared)
-			sv_close_device(the_devs[i]->shared);
-		the_devs[i]->shared = NULL;
-	}
-	/* Who has left a device open may still be at work with it. */
-	if (sv_core_has_ctx())
-		return;
-	for (i = 0; i < dev_cnt; i++)
-		sv_dev_free(the_devs[i]);
-	dev_cnt = 0;
-}
-
 /* The child has none of the parent's objects. */
 void sv_device_fork_child(void)
 {

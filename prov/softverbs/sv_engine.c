@@ -3,9 +3,9 @@
  * The engine thread: epoll, timers, deferred calls (see sv_engine.h).
  *
  * It starts with the first descriptor watched or timer set, so programs that
- * only ask questions stay single-threaded, and stops when the library is
- * unloaded or the process exits. All signals but those of a crash are blocked
- * in it. After fork() the child begins again without an engine.
+ * only ask questions stay single-threaded, and stops when the process exits. All
+ * signals but those of a crash are blocked in it. After fork() the child begins
+ * again without an engine.
  *
  * Events carry descriptor and generation, never an address: an event that was
  * fetched before its descriptor was unwatched finds another generation.
@@ -545,9 +545,10 @@ static bool stop_begin(void)
 }
 
 /*
- * No handler may run once our code or the application's objects are gone. The
- * wait is short: handlers never block. What one of them defers meanwhile is
- * called when it is out, as ever.
+ * No handler may run once the application's objects are gone. The wait is short:
+ * handlers never block. What one of them defers meanwhile is called when it is
+ * out, as ever. Nothing else of softverbs ends at exit: threads of the application
+ * may still be at work with it.
  */
 static void __attribute__((destructor)) engine_stop(void)
 {

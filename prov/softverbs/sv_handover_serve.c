@@ -283,13 +283,6 @@ err_close:
 	return err;
 }
 
-static void __sv_last server_fini(void)
-{
-	if (server.sock >= 0)
-		close(server.sock);
-	server.sock = -1;
-}
-
 void sv_handover_fork_child(void)
 {
 	struct guest *guest;

@@ -81,10 +81,6 @@ struct sv_qp;
 struct sv_rdv;
 struct sv_srq;
 
-/* When the library is unloaded, after the engine has stopped (whose destructor
- * has no number): what exists once per process is closed. */
-#define __sv_last __attribute__((destructor(200)))
-
 struct sv_ctx {
 	struct sv_dev *dev;
 	struct list node; /* contexts_lock in sv_core.c */
@@ -485,7 +481,6 @@ int sv_core_start(void) __must_check;
 const uint8_t *sv_core_identity(void);
 void sv_core_add_ctx(struct sv_ctx *ctx);
 void sv_core_del_ctx(struct sv_ctx *ctx);
-bool sv_core_has_ctx(void); /* one at least is open */
 /* On every context of the device, for its one port. */
 void sv_core_raise(struct sv_dev *dev, enum ibv_event_type type);
 uint64_t sv_now_ns(void);

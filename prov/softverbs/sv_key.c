@@ -117,15 +117,6 @@ const struct sv_mr_ent *sv_mr_table(void)
 	return mr_tbl;
 }
 
-/* Peers have descriptors of their own. The table stays: a thread of the
- * application may still be at work. */
-static void __sv_last key_fini(void)
-{
-	if (mr_fd >= 0)
-		close(mr_fd);
-	mr_fd = -1;
-}
-
 /* The mapping is shared with the parent: leave it alone, make a new one. */
 void sv_mr_fork_child(void)
 {

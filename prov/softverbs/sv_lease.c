@@ -260,13 +260,6 @@ static void timer_fired(void *arg, uint32_t events)
 	lock_drop(&timer_lock);
 }
 
-static void __sv_last timer_fini(void)
-{
-	if (timer_fd >= 0)
-		close(timer_fd);
-	timer_fd = -1;
-}
-
 /* The engine's thread does not exist in the child, and no lock is ours. */
 void sv_lease_fork_child(void)
 {

@@ -256,7 +256,7 @@ void sv_qp_for_each(void (*fn)(struct sv_qp *qp, void *arg), void *arg)
 	free(all);
 }
 
-static void __sv_last ports_close(void)
+static void ports_close(void)
 {
 	while (port_cnt)
 		close(ports[--port_cnt].sock);

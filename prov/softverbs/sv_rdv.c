@@ -514,7 +514,7 @@ int sv_rdv_begin(struct sv_qp *qp)
 }
 
 /* Their sockets are sv_qpn.c's. */
-static void __sv_last ports_free(void)
+static void ports_free(void)
 {
 	struct list *pos;
 
