@@ -261,23 +261,65 @@ static int inject_size_shows(void)
 	return !info || info->tx_attr->inject_size != 99;
 }
 
-/* Only in what the queue pair ended up with, which the log tells. */
-static int log_says(const char *what)
+static FILE *log_keep(void)
 {
-	char log[65536];
 	FILE *file = tmpfile();
-	size_t len;
 
 	ASSERT(file);
 	setenv("FI_LOG_LEVEL", "info", 1);
 	setenv("FI_LOG_PROV", "vrc", 1);
 	ASSERT_GE(dup2(fileno(file), STDERR_FILENO), 0);
-	pair_open(NULL, LEN);
-	message(1);
+	return file;
+}
+
+static bool log_has(FILE *file, const char *what)
+{
+	char log[65536];
+	size_t len;
+
 	rewind(file);
 	len = fread(log, 1, sizeof(log) - 1, file);
 	log[len] = '\0';
-	return !strstr(log, what);
+	return strstr(log, what);
+}
+
+/* Only in what the queue pair ended up with, which the log tells. */
+static int log_says(const char *what)
+{
+	FILE *file = log_keep();
+
+	pair_open(NULL, LEN);
+	message(1);
+	return !log_has(file, what);
+}
+
+/* The log says what is wrong with it, as soon as can be known. */
+static int empty_gid_is_named(void)
+{
+	FILE *file = log_keep();
+
+	return nothing_offered() ||
+	       !log_has(file, "FI_VRC_GID_INDEX: is 77, and port 1 of "
+			      "softverbs0 has 128 GIDs (0 to 127), that one "
+			      "empty");
+}
+
+/* An entry that cannot be read may be good, so only the connection tells. */
+static int bad_gid_is_named(void)
+{
+	FILE *file = log_keep();
+	struct event ev;
+
+	setenv("SOFTVERBS_DEVICES", "softverbs0,gid.77=error", 1);
+	open_passive(&srv, NULL);
+	listen_start(&srv);
+	open_active(&cli, NULL, &srv);
+	connect_start(&cli, NULL, 0);
+	expect_event(&srv, FI_CONNREQ, &ev);
+	make_ep(&srv, ev.info);
+	return fi_accept(srv.ep, NULL, 0) != -FI_EINVAL ||
+	       !log_has(file, "FI_VRC_GID_INDEX is 77, and port 1 has 128 "
+			      "GIDs");
 }
 
 static int rnr_timer_shows(void)
@@ -349,6 +391,12 @@ static const struct param wrong_params[] = {
 	{ "FI_VRC_ACK_TIMEOUT", "default", ack_timeout_stays },
 };
 
+/* A number that may be, and leads to nothing. */
+static const struct param useless_params[] = {
+	{ "FI_VRC_GID_INDEX", "77", empty_gid_is_named },
+	{ "FI_VRC_GID_INDEX", "77", bad_gid_is_named },
+};
+
 static void check_param(const struct param *p)
 {
 	pid_t pid;
@@ -382,6 +430,8 @@ static int l_parameters(void)
 		check_param(&params[i]);
 	for (size_t i = 0; i < ARRAY_SIZE(wrong_params); i++)
 		check_param(&wrong_params[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(useless_params); i++)
+		check_param(&useless_params[i]);
 	/* And there are no others. */
 	fi_freeinfo(ask());
 	ASSERT_OK(fi_getparams(&known, &cnt));

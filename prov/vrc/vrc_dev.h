@@ -16,6 +16,7 @@ struct vrc_addr {
 	union vrc_sockaddr addr; /* port 0 */
 	uint8_t prefix_len;
 	uint8_t port_num;	/* of the verbs device */
+	bool gid_empty;		/* the port's entry FI_VRC_GID_INDEX is */
 	char netdev[16];	/* network interface */
 	char fabric[64];	/* name of the IP network, e.g. 10.7.0.0/24 */
 };

@@ -87,13 +87,16 @@ static bool gid_ok(struct call *call, const struct vrc_dev *dev,
 		   const struct vrc_addr *addr)
 {
 	int len = dev->ports[addr->port_num - 1].gid_tbl_len;
+	/* A queue pair's attributes have a byte for it. */
+	int max = (len > UINT8_MAX ? UINT8_MAX + 1 : len) - 1;
 
-	if (dev->is_iwarp || vrc_params.gid_index < len)
+	if (dev->is_iwarp ||
+	    (vrc_params.gid_index <= max && !addr->gid_empty))
 		return true;
 	vrc_whynot_add(&call->query.why, "FI_VRC_GID_INDEX",
-		       "is %d, and port %u of %s has %d GIDs (0 to %d)",
+		       "is %d, and port %u of %s has %d GIDs (0 to %d)%s",
 		       vrc_params.gid_index, addr->port_num, dev->name, len,
-		       len - 1);
+		       max, addr->gid_empty ? ", that one empty" : "");
 	return false;
 }
 

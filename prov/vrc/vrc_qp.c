@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "compiler.h"
@@ -260,6 +261,24 @@ static void report(struct vrc_ep *ep)
 			 vrc_params.ack_timeout, attr.timeout);
 }
 
+/* The GID that was asked for may be the reason. */
+static void explain_step(const struct vrc_ep *ep, enum ibv_qp_state state,
+			 int err)
+{
+	const struct vrc_dev *dev = ep->domain->dev;
+	bool rtr = state == IBV_QPS_RTR;
+	char gid[100] = "";
+
+	if (rtr && vrc_params.gid_index >= 0)
+		snprintf(gid, sizeof(gid), "; FI_VRC_GID_INDEX is %d, and "
+			 "port %u has %d GIDs", vrc_params.gid_index,
+			 ep->port_num,
+			 dev->ports[ep->port_num - 1].gid_tbl_len);
+	vrc_warn(EP_CTRL, "ep %p: queue pair 0x%x on %s to %s: %s%s\n",
+		 (const void *)ep, ep->qp->qp_num, dev->name,
+		 rtr ? "RTR" : "RTS", fi_strerror(err), gid);
+}
+
 static int step(struct vrc_ep *ep, enum ibv_qp_state state)
 {
 	const struct vrc_verbs_ops *ops = ep->domain->ops;
@@ -285,10 +304,7 @@ static int step(struct vrc_ep *ep, enum ibv_qp_state state)
 	}
 	ret = ops->modify_qp(ep->qp, &attr, mask);
 	if (ret)
-		vrc_warn(EP_CTRL, "ep %p: queue pair 0x%x on %s to %s: %s\n",
-			 (void *)ep, ep->qp->qp_num, ep->domain->dev->name,
-			 state == IBV_QPS_RTR ? "RTR" : "RTS",
-			 fi_strerror(-vrc_err(ret)));
+		explain_step(ep, state, -vrc_err(ret));
 	return ret ? vrc_err(ret) : 0;
 }
 

@@ -6,7 +6,7 @@
  * An address belongs to the device that rdma_cm binds it to. That is one rule
  * for RoCE, IPoIB, iWARP, VLANs, bonds and softverbs, it is what a connection
  * will do later, and it needs no look at the GID table (whose entries may be
- * unreadable). Binding is local; nothing here waits for a network. Whatever is
+ * unreadable) but for the entry that FI_VRC_GID_INDEX names. Binding is local; nothing here waits for a network. Whatever is
  * opened is closed again. What cannot be used is noted, never fatal; only
  * memory can run out.
  */
@@ -191,6 +191,17 @@ static const char *port_state_str(enum ibv_port_state state)
 	return (size_t)state < ARRAY_SIZE(names) ? names[state] : "unknown";
 }
 
+/* What cannot be read may still be good. On iWARP it does not matter. */
+static bool gid_empty(const struct vrc_dev *dev, const struct rdma_cm_id *id)
+{
+	struct ibv_gid_entry entry;
+
+	return vrc_params.gid_index >= 0 && !dev->is_iwarp &&
+	       dev->ops->query_gid_ex(id->verbs, id->port_num,
+				      (uint32_t)vrc_params.gid_index, &entry,
+				      0) == ENODATA;
+}
+
 /* id is bound to the address of ifa. */
 static int claim_addr(struct vrc_scan *scan, const struct vrc_verbs_ops *ops,
 		      const struct ifaddrs *ifa, const struct rdma_cm_id *id)
@@ -220,6 +231,7 @@ static int claim_addr(struct vrc_scan *scan, const struct vrc_verbs_ops *ops,
 		 (int)min_size(strcspn(ifa->ifa_name, ":"),
 			       sizeof(addr.netdev) - 1),
 		 ifa->ifa_name);
+	addr.gid_empty = gid_empty(dev, id);
 	addr.prefix_len = prefix_len(ifa->ifa_netmask);
 	vrc_dev_net_name(&addr.addr.sa, addr.prefix_len, addr.fabric,
 			 sizeof(addr.fabric));

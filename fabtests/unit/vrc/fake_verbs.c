@@ -275,6 +275,18 @@ static int query_port(struct ibv_context *verbs, uint8_t port_num,
 	return 0;
 }
 
+/* As the kernel answers: beyond the table, an empty entry, one in use. */
+static int query_gid_ex(struct ibv_context *verbs, uint32_t port_num,
+			uint32_t gid_index, struct ibv_gid_entry *entry,
+			uint32_t flags)
+{
+	const struct fake_device *dev = fake_device(verbs->device);
+
+	if (gid_index >= (uint32_t)dev->port[port_num - 1].gid_tbl_len)
+		return EINVAL;
+	return gid_index >= dev->gid_cnt ? ENODATA : 0;
+}
+
 static struct rdma_event_channel *create_channel(void)
 {
 	if (fake.no_rdma_cm) {
@@ -356,6 +368,7 @@ const struct vrc_verbs_ops vrc_verbs_rdma_core = {
 	.close_device = close_device,
 	.query_device = query_device,
 	.query_port = query_port,
+	.query_gid_ex = query_gid_ex,
 	.create_event_channel = create_channel,
 	.destroy_event_channel = destroy_channel,
 	.create_id = create_id,
@@ -374,6 +387,7 @@ const struct vrc_verbs_ops vrc_verbs_softverbs = {
 	.close_device = close_device,
 	.query_device = query_device,
 	.query_port = query_port,
+	.query_gid_ex = query_gid_ex,
 	.create_event_channel = create_channel,
 	.destroy_event_channel = destroy_channel,
 	.create_id = create_id,
@@ -406,6 +420,7 @@ static struct fake_device *add(const char *name)
 	snprintf(dev->device.name, sizeof(dev->device.name), "%s", name);
 	dev->device.node_type = IBV_NODE_CA;
 	dev->device.transport_type = IBV_TRANSPORT_IB;
+	dev->gid_cnt = 8;
 	dev->attr = (struct ibv_device_attr){
 		.fw_ver = "1.2.3",
 		.vendor_id = 0x02c9,

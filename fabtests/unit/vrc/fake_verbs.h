@@ -33,6 +33,7 @@ struct fake_device {
 	int open_errno; /* 0: opens */
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port[2];
+	uint32_t gid_cnt; /* entries in use, on each port */
 	struct {
 		const char *ip;
 		uint8_t port_num;

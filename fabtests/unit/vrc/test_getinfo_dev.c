@@ -292,6 +292,39 @@ CLEAN_TEST(addr, gid_index_beyond_the_table)
 	cr_assert_eq(fake.warns, 1);
 }
 
+CLEAN_TEST(addr, gid_index_of_an_empty_entry)
+{
+	struct fake_device *roce = fake_roce_host();
+
+	roce->gid_cnt = 6;
+	vrc_params.gid_index = 5;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	vrc_dev_forget();
+	vrc_params.gid_index = 6;
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("FI_VRC_GID_INDEX: is 6, and port 1 of roce0 has 8 GIDs "
+	     "(0 to 7), that one empty");
+	/* It has no meaning there. */
+	vrc_dev_forget();
+	roce->device.transport_type = IBV_TRANSPORT_IWARP;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+}
+
+/* rxe has a thousand, and a queue pair's attributes have a byte. */
+CLEAN_TEST(addr, gid_index_beyond_a_byte)
+{
+	struct fake_device *roce = fake_roce_host();
+
+	roce->port[0].gid_tbl_len = 1024;
+	roce->gid_cnt = 1024;
+	vrc_params.gid_index = 255;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	vrc_dev_forget();
+	vrc_params.gid_index = 256;
+	cr_assert_eq(ask(NULL, NULL, 0), -FI_ENODATA);
+	says("is 256, and port 1 of roce0 has 1024 GIDs (0 to 255)");
+}
+
 /* The entry stays, and the limit is named. */
 CLEAN_TEST(addr, small_memlock)
 {
