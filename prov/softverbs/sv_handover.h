@@ -26,7 +26,8 @@ struct sv_offer {
  * a positive errno.
  *
  * offer_recv: EAGAIN if there is none yet; on 0 the descriptors are the
- * caller's; EMFILE if there is no room for them, and all else is there. offer_send: what conn's link offers, to whom conn's peer is.
+ * caller's; EMFILE if there is no room for them, and all else is there.
+ * offer_send: what conn's link offers, to whom conn's peer is.
  * make_link: for the conn's QP. attach: consumes fds, and the socket too (then
  * -1) once the link has it; watches of it end. fail: ends the conn.
  */

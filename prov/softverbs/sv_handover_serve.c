@@ -129,11 +129,12 @@ fail:
 /* conn: NULL if it is not known whose guest it was. */
 static void guest_refuse(struct sv_conn *conn, int err)
 {
-	if (conn)
+	if (conn) {
 		sv_handover_fail(conn, err);
-	else
-		sv_log("cm: an offer of shared memory is not taken: %s",
-		       strerror(err));
+		return;
+	}
+	sv_log("cm: an offer of shared memory is not taken: %s", strerror(err));
+	sv_note_fds(err);
 }
 
 static void on_guest(void *arg, uint32_t events)
