@@ -5,11 +5,10 @@
  * hear of it soon, that end hears why, and the next one stands.
  */
 #include <criterion/criterion.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include "cm_peer.h"
+#include "process.h"
 
 /* A link over TCP needs no more than the connection. */
 static void only_shm(void)
@@ -29,32 +28,11 @@ enum {
 	STANDS = 1,
 };
 
-struct process {
-	pid_t pid;
-	int in; /* its words to us */
-	int out; /* ours to it */
-};
-
 struct fds {
 	struct rlimit limit;
 	int taken[FDS + 1];
 	int cnt;
 };
-
-static void say(int fd, int word)
-{
-	MUST(write(fd, &word, sizeof(word)) == sizeof(word));
-}
-
-static int hear(int fd)
-{
-	struct pollfd pfd = { .fd = fd, .events = POLLIN };
-	int word;
-
-	MUST(poll(&pfd, 1, PEER_WAIT_MS) == 1);
-	MUST(read(fd, &word, sizeof(word)) == sizeof(word));
-	return word;
-}
 
 /* What is free below the limit is taken, so that nothing else is. */
 static void fds_leave(struct fds *fds, int spare)
@@ -120,7 +98,7 @@ static int client_connect(struct peer *active)
 	return result;
 }
 
-static void client(int in, int out)
+static void client(int in, int out, int none)
 {
 	uint16_t port = (uint16_t)hear(in);
 	struct peer active;
@@ -155,7 +133,7 @@ static int server_accept(struct peer *listener, struct peer *passive,
 	return outcome(passive, RDMA_CM_EVENT_ESTABLISHED);
 }
 
-static void server(int in, int out)
+static void server(int in, int out, int none)
 {
 	struct peer listener, passive;
 	struct fds fds;
@@ -176,36 +154,6 @@ static void server(int in, int out)
 
 /* ---- both ---- */
 
-static struct process process_start(void (*fn)(int in, int out))
-{
-	struct process process;
-	int down[2];
-	int up[2];
-
-	MUST(!pipe(down) && !pipe(up));
-	process.pid = fork();
-	MUST(process.pid >= 0);
-	if (!process.pid) {
-		close(down[1]);
-		close(up[0]);
-		fn(down[0], up[1]);
-		_exit(0);
-	}
-	close(down[0]);
-	close(up[1]);
-	process.in = up[0];
-	process.out = down[1];
-	return process;
-}
-
-static void process_end(struct process *process)
-{
-	MUST(!kill(process->pid, SIGKILL));
-	MUST(waitpid(process->pid, NULL, 0) == process->pid);
-	close(process->in);
-	close(process->out);
-}
-
 static void assert_short(int spare, int theirs, int ours)
 {
 	if (theirs == STANDS) {
@@ -219,7 +167,7 @@ static void assert_short(int spare, int theirs, int ours)
 /* The first round warms up. Without a single one nobody can even be accepted. */
 Test(sv_cm_fds, server_runs_out)
 {
-	struct process process = process_start(server);
+	struct process process = process_start(server, 0);
 	uint16_t port = (uint16_t)hear(process.in);
 	int theirs = STANDS;
 	struct peer active;
@@ -237,12 +185,12 @@ Test(sv_cm_fds, server_runs_out)
 		cr_assert(spare < ENOUGH || theirs == STANDS);
 	}
 	cr_assert_eq(theirs, -EMFILE);
-	process_end(&process);
+	process_kill(&process);
 }
 
 Test(sv_cm_fds, client_runs_out)
 {
-	struct process process = process_start(client);
+	struct process process = process_start(client, 0);
 	struct peer listener, passive;
 	int theirs = STANDS;
 	int spare, ours;
@@ -262,6 +210,6 @@ Test(sv_cm_fds, client_runs_out)
 		say(process.out, 0);
 		cr_assert(spare < ENOUGH || theirs == STANDS);
 	}
-	process_end(&process);
+	process_kill(&process);
 	peer_close(&listener);
 }

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "cm_peer.h"
+#include "process.h"
 #include "sv_cm.h"
 #include "sv_tcp.h"
 
@@ -24,28 +25,7 @@ enum point {
 	ESTABLISHED,
 };
 
-struct process {
-	pid_t pid;
-	int in;		/* its words to us */
-	int out;	/* ours to it */
-};
-
-static void say(int fd, int word)
-{
-	MUST(write(fd, &word, sizeof(word)) == sizeof(word));
-}
-
-static int hear(int fd)
-{
-	struct pollfd pfd = { .fd = fd, .events = POLLIN };
-	int word;
-
-	MUST(poll(&pfd, 1, PEER_WAIT_MS) == 1);
-	MUST(read(fd, &word, sizeof(word)) == sizeof(word));
-	return word;
-}
-
-static void client(int in, int out, enum point point)
+static void client(int in, int out, int point)
 {
 	struct peer active;
 	uint16_t port = (uint16_t)hear(in);
@@ -63,7 +43,7 @@ static void client(int in, int out, enum point point)
 	pause();
 }
 
-static void server(int in, int out, enum point point)
+static void server(int in, int out, int point)
 {
 	struct rdma_cm_event *event;
 	struct peer listener;
@@ -81,40 +61,6 @@ static void server(int in, int out, enum point point)
 		peer_established(&passive);
 	say(out, 0);
 	pause();
-}
-
-static struct process process_start(void (*fn)(int in, int out,
-					       enum point point),
-				    enum point point)
-{
-	struct process process;
-	int down[2];
-	int up[2];
-
-	MUST(!pipe(down) && !pipe(up));
-	process.pid = fork();
-	MUST(process.pid >= 0);
-	if (!process.pid) {
-		close(down[1]);
-		close(up[0]);
-		fn(down[0], up[1], point);
-		_exit(0);
-	}
-	close(down[0]);
-	close(up[1]);
-	process.in = up[0];
-	process.out = down[1];
-	return process;
-}
-
-static void process_kill(struct process *process)
-{
-	int status;
-
-	MUST(!kill(process->pid, SIGKILL));
-	MUST(waitpid(process->pid, &status, 0) == process->pid);
-	close(process->in);
-	close(process->out);
 }
 
 /* Nothing that is posted to a peer that is no more may wait for ever. */
@@ -228,7 +174,7 @@ Test(sv_cm_kill, client_killed_when_established)
 	kill_client(ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED, 0);
 }
 
-static void stranger(int in, int out, enum point point)
+static void stranger(int in, int out, int point)
 {
 	MUST(!setresuid(STRANGER, STRANGER, STRANGER));
 	client(in, out, point);
@@ -268,7 +214,7 @@ Test(sv_cm_kill, killed_again_and_again)
 }
 
 /* A child that it has forked does not keep a dead process's connection up. */
-static void client_with_child(int in, int out, enum point point)
+static void client_with_child(int in, int out, int point)
 {
 	struct peer active;
 	uint16_t port = (uint16_t)hear(in);
