@@ -294,6 +294,10 @@ ssize_t vrc_cq_sread(struct fid_cq *fid, void *buf, size_t count,
 			 "waited on\n", (void *)cq);
 		return -FI_ENOSYS;
 	}
+	/* Who finds something at once does not sleep, and takes no lock for it. */
+	ret = cq->fid.ops->read(fid, buf, count);
+	if (ret != -FI_EAGAIN)
+		return ret;
 	me = sleeper_enter(cq);
 	ret = sread(&me, buf, count, timeout);
 	sleeper_leave(&me);
