@@ -24,30 +24,15 @@ static enum fi_wait_obj wait_obj;
 
 /* ---- making ---- */
 
-static struct fid_cntr *bound(struct end *e, uint64_t flags)
-{
-	struct fi_cntr_attr attr = {
-		.events = FI_CNTR_EVENTS_COMP,
-		.wait_obj = wait_obj,
-	};
-	struct fid_cntr *cntr;
-
-	ASSERT_OK(fi_cntr_open(e->domain, &attr, &cntr, NULL));
-	ASSERT_EQ(fi_cntr_read(cntr), 0);
-	ASSERT_EQ(fi_cntr_readerr(cntr), 0);
-	ASSERT_OK(fi_ep_bind(e->ep, &cntr->fid, flags));
-	return cntr;
-}
-
 static void bind_all(struct end *e)
 {
 	struct counters *c = e == &srv ? &srv_c : &cli_c;
 
-	c->send = bound(e, FI_SEND);
-	c->recv = bound(e, FI_RECV);
-	c->read = bound(e, FI_READ);
-	c->write = bound(e, FI_WRITE);
-	c->remote = bound(e, FI_REMOTE_WRITE | FI_REMOTE_READ);
+	c->send = make_cntr(e, FI_SEND, wait_obj);
+	c->recv = make_cntr(e, FI_RECV, wait_obj);
+	c->read = make_cntr(e, FI_READ, wait_obj);
+	c->write = make_cntr(e, FI_WRITE, wait_obj);
+	c->remote = make_cntr(e, FI_REMOTE_WRITE | FI_REMOTE_READ, wait_obj);
 }
 
 static void open_all(struct setup how)

@@ -229,6 +229,9 @@ void listen_start(struct end *e);
 uint16_t listen_port(const struct end *e);
 /* fi_endpoint, bind, enable. */
 void make_ep(struct end *e, struct fi_info *info);
+/* A new counter, at zero, of these operations of an endpoint: for how.bind. */
+struct fid_cntr *make_cntr(struct end *e, uint64_t flags,
+			   enum fi_wait_obj wait_obj);
 /* make_ep and fi_connect with data. */
 void connect_start(struct end *e, const void *data, size_t len);
 /* Waits for FI_CONNREQ on srv, makes an endpoint on dst (which may be srv

@@ -227,6 +227,22 @@ void make_ep(struct end *e, struct fi_info *info)
 	ASSERT_OK(fi_enable(e->ep));
 }
 
+struct fid_cntr *make_cntr(struct end *e, uint64_t flags,
+			   enum fi_wait_obj wait_obj)
+{
+	struct fi_cntr_attr attr = {
+		.events = FI_CNTR_EVENTS_COMP,
+		.wait_obj = wait_obj,
+	};
+	struct fid_cntr *cntr;
+
+	ASSERT_OK(fi_cntr_open(e->domain, &attr, &cntr, NULL));
+	ASSERT_EQ(fi_cntr_read(cntr), 0);
+	ASSERT_EQ(fi_cntr_readerr(cntr), 0);
+	ASSERT_OK(fi_ep_bind(e->ep, &cntr->fid, flags));
+	return cntr;
+}
+
 void connect_start(struct end *e, const void *data, size_t len)
 {
 	if (!e->ep)

@@ -14,25 +14,12 @@ enum { LEN = 64, ROUNDS = 300, LIMIT_MS = 5000 };
 static struct fid_cntr *sent, *received; /* of srv */
 static atomic_bool stop;
 
-static struct fid_cntr *bound(struct end *e, uint64_t flags)
-{
-	struct fi_cntr_attr attr = {
-		.events = FI_CNTR_EVENTS_COMP,
-		.wait_obj = FI_WAIT_FD,
-	};
-	struct fid_cntr *cntr;
-
-	ASSERT_OK(fi_cntr_open(e->domain, &attr, &cntr, NULL));
-	ASSERT_OK(fi_ep_bind(e->ep, &cntr->fid, flags));
-	return cntr;
-}
-
 static void bind_counters(struct end *e)
 {
 	if (e != &srv)
 		return;
-	sent = bound(e, FI_SEND);
-	received = bound(e, FI_RECV);
+	sent = make_cntr(e, FI_SEND, FI_WAIT_FD);
+	received = make_cntr(e, FI_RECV, FI_WAIT_FD);
 }
 
 static void open_all(enum fi_threading threading)
