@@ -26,6 +26,7 @@ enum {
 	BATCH = 64, /* events of a round, and timers */
 	MIN_SLOTS = 64,
 	NO_FD = -1,
+	STOP_MS = 1000, /* whole seconds */
 };
 
 enum engine_state {
@@ -527,12 +528,30 @@ void sv_engine_fork_child(void)
 	}
 }
 
+/*
+ * exit() may be called in a signal handler, over a thread that holds any of our
+ * locks and will never drop it. Nothing at exit waits for one longer than this.
+ */
+static bool take_for_stop(void)
+{
+	const struct timespec nap = { .tv_nsec = 1000000 };
+	int ms;
+
+	for (ms = 0; ms < STOP_MS; ms++) {
+		if (lock_try(&engine.lock))
+			return true;
+		nanosleep(&nap, NULL);
+	}
+	return false;
+}
+
 /* True if there is a thread to wait for. */
 static bool stop_begin(void)
 {
 	bool join = false;
 
-	lock_take(&engine.lock);
+	if (!take_for_stop())
+		return false;
 	if (engine.state == ENGINE_RUNNING) {
 		join = !in_engine();
 		wake();
@@ -544,17 +563,26 @@ static bool stop_begin(void)
 	return join;
 }
 
+/* False if a handler waits for what exit() was called over. */
+static bool thread_ends(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += STOP_MS / 1000;
+	return !pthread_timedjoin_np(engine.thread, NULL, &until);
+}
+
 /*
  * No handler may run once the application's objects are gone. The wait is short:
- * handlers never block. What one of them defers meanwhile is called when it is
- * out, as ever. Nothing else of softverbs ends at exit: threads of the application
- * may still be at work with it.
+ * handlers block on nothing but locks. What one of them defers meanwhile is called
+ * when it is out, as ever. Nothing else of softverbs ends at exit: threads of the
+ * application may still be at work with it.
  */
 static void __attribute__((destructor)) engine_stop(void)
 {
-	if (!stop_begin())
+	if (!stop_begin() || !thread_ends())
 		return;
-	pthread_join(engine.thread, NULL);
 	lock_take(&engine.lock);
 	engine.state = ENGINE_STOPPED;
 	lock_drop(&engine.lock);

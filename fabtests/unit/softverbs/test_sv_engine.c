@@ -440,6 +440,30 @@ Test(sv_engine, defer_while_stopping_outlives_the_handler)
 	munmap(shared, sizeof(*shared));
 }
 
+/* exit() over a thread that holds a lock, as from a signal handler. */
+
+static struct sv_lock held;
+static atomic_int wants_it;
+
+static void on_fd_wants(void *arg, uint32_t events)
+{
+	atomic_store(&wants_it, 1);
+	sv_lock_take(&held);
+}
+
+Test(sv_engine, exits_under_a_lock, .exit_code = 7)
+{
+	struct counter counter;
+
+	counter_init(&counter);
+	sv_lock_init(&held);
+	sv_lock_take(&held);
+	cr_assert_eq(sv_engine_watch(counter.fd, EPOLLIN, on_fd_wants, NULL), 0);
+	raise_fd(counter.fd);
+	cr_assert(reaches(&wants_it, 1));
+	exit(7);
+}
+
 /* The application's handlers must not find themselves on our thread. */
 static atomic_int signalled_elsewhere;
 static pthread_t main_thread;
