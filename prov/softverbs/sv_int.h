@@ -631,6 +631,7 @@ void sv_srq_join(struct sv_qp *qp, struct ibv_srq *srq);
 void sv_srq_leave(struct sv_qp *qp);
 void sv_srq_forget(struct sv_qp *qp);
 struct sv_rwr *sv_srq_take(struct sv_qp *qp);
+void sv_srq_await(struct sv_qp *qp);
 uint32_t sv_srq_avail(struct sv_qp *qp);
 
 /* sv_qpn.c. add: gives it a number; 0 or ENOMEM. port: which one of its process's

@@ -10,6 +10,7 @@
 #include "sv_int.h"
 #include "sv_fault.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,10 +234,33 @@ static __cold void limit_reached(struct sv_srq *srq)
 	sv_async_raise(srq->ctx, &event);
 }
 
+/* Who finds nothing waits, and keeps its place if it looks again. Under srq->lock:
+ * sv_post_srq_recv() wakes who is in the list. */
+static bool found(struct sv_srq *srq, struct sv_qp *qp)
+{
+	bool found = srq_left(srq);
+
+	if (found)
+		list_del(&qp->srq_node);
+	else if (list_empty(&qp->srq_node))
+		list_add_tail(&srq->starved, &qp->srq_node);
+	atomic_store_explicit(&qp->rq_starved, !found, memory_order_relaxed);
+	return found;
+}
+
+/* Armed too high, the limit is reached by the message that comes next, even if
+ * there is no receive for it. Under srq->lock; limit_reached() is not. */
+static bool hits_limit(struct sv_srq *srq)
+{
+	if (likely(!srq->limit || srq_left(srq) >= srq->limit))
+		return false;
+	srq->limit = 0;
+	return true;
+}
+
 /*
- * Takes the oldest receive for this QP, which holds none, or has it wait for
- * the next. Armed too high, the limit is reached by the message that comes
- * next, even if there is no receive for it. Caller holds qp->lock.
+ * Takes the oldest receive for this QP, which holds none: it has one slot. Or has
+ * it wait for the next. Caller holds qp->lock.
  */
 struct sv_rwr *sv_srq_take(struct sv_qp *qp)
 {
@@ -244,8 +268,9 @@ struct sv_rwr *sv_srq_take(struct sv_qp *qp)
 	struct sv_srq *srq = qp->srq;
 	bool got, hit;
 
+	assert(qp->rq.done == sv_wq_posted(&qp->rq));
 	sv_lock_take(&srq->lock);
-	got = srq_left(srq);
+	got = found(srq, qp);
 	if (got) {
 		from = (void *)(srq->wq.slots +
 				(size_t)(srq->wq.done & srq->wq.mask) *
@@ -254,16 +279,8 @@ struct sv_rwr *sv_srq_take(struct sv_qp *qp)
 		srq->wq.done++;
 		atomic_store_explicit(&srq->wq.free, srq->wq.done,
 				      memory_order_relaxed); /* under lock */
-		list_del(&qp->srq_node);
-	} else if (list_empty(&qp->srq_node)) {
-		/* Who looks again keeps its place. */
-		list_add_tail(&srq->starved, &qp->srq_node);
 	}
-	/* Under the lock: sv_post_srq_recv() wakes who is in the list. */
-	atomic_store_explicit(&qp->rq_starved, !got, memory_order_relaxed);
-	hit = srq->limit && srq_left(srq) < srq->limit;
-	if (unlikely(hit))
-		srq->limit = 0;
+	hit = hits_limit(srq);
 	sv_lock_drop(&srq->lock);
 	if (unlikely(hit))
 		limit_reached(srq);
@@ -274,6 +291,20 @@ struct sv_rwr *sv_srq_take(struct sv_qp *qp)
 			      memory_order_relaxed); /* under qp->lock */
 	atomic_store(qp->rq_pub, qp->rq.done + 1);
 	return rwr;
+}
+
+/* If there is no receive, this QP is to hear of the next, for a peer whose message
+ * has not come yet. Nothing is taken. Caller holds qp->lock. */
+void sv_srq_await(struct sv_qp *qp)
+{
+	struct sv_srq *srq = qp->srq;
+	bool hit;
+
+	sv_lock_take(&srq->lock);
+	hit = !found(srq, qp) && hits_limit(srq);
+	sv_lock_drop(&srq->lock);
+	if (unlikely(hit))
+		limit_reached(srq);
 }
 
 /* How many receives there are for whoever takes them first. */

@@ -164,7 +164,8 @@ struct sv_tcp {
 	/* what it told us */
 	uint32_t peer_gone; /* enum sv_ctrl_gone; 0: it is there */
 	uint8_t peer_rnr_retry;
-	bool peer_wants; /* to hear of receives */
+	bool peer_wants; /* to hear of receives, */
+	uint32_t recvs_wanted; /* this many */
 
 	/* receiving */
 	_Alignas(CACHELINE) uint8_t *rx_buf;

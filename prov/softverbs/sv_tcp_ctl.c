@@ -67,10 +67,19 @@ static uint32_t recvs_posted(struct sv_tcp *tcp)
 	return atomic_load(&qp->rq.posted) + (qp->srq ? sv_srq_avail(qp) : 0);
 }
 
+/* Whether the peer wants to hear of more than it has been told, or will be by
+ * what is on its way. */
+static bool is_short(const struct sv_tcp *tcp)
+{
+	return (int32_t)(tcp->recvs_wanted - tcp->told_recvs) > 0;
+}
+
 static void put_ack(struct sv_tcp *tcp)
 {
-	if (sv_tcp_attached(tcp) && !tcp->rx_stop)
+	if (sv_tcp_attached(tcp) && !tcp->rx_stop) {
 		tcp->told_recvs = recvs_posted(tcp);
+		tcp->peer_wants = tcp->peer_wants && is_short(tcp);
+	}
 	tcp->told_msgs = tcp->rx_msgs;
 	put_ctrl(tcp, SV_CTRL_ACK, tcp->told_msgs, tcp->told_recvs);
 }
@@ -148,7 +157,7 @@ void sv_tcp_credit(struct sv_tcp *tcp)
 	sv_rq_starve(qp);
 	if (recvs_posted(tcp) == tcp->told_recvs) {
 		if (qp->srq)
-			sv_srq_take(qp);
+			sv_srq_await(qp);
 		return;
 	}
 	tcp->peer_wants = false;
@@ -227,7 +236,8 @@ static void link_take(struct sv_tcp *tcp, uint32_t type, uint32_t a, uint32_t b)
 		sv_tcp_acks(tcp);
 		break;
 	case SV_CTRL_WANT:
-		tcp->peer_wants = true;
+		tcp->recvs_wanted = a;
+		tcp->peer_wants = is_short(tcp);
 		sv_tcp_credit(tcp);
 		if (tcp->peer_wants)
 			sv_tcp_no_recv(tcp);

@@ -29,12 +29,13 @@ struct raw {
 	uint8_t payload[SV_ULPDU_MAX];
 };
 
-static inline void raw_open(struct raw *r, const struct sv_tcp_setup *setup)
+static inline void raw_open_with(struct raw *r, const struct sv_tcp_setup *setup,
+				 const struct side_opts *opts)
 {
 	int sock[2];
 
 	memset(r, 0, sizeof(*r));
-	side_open(&r->s, NULL);
+	side_open(&r->s, opts);
 	MUST((r->buf = calloc(1, RAW_BUF)));
 	r->mr = side_reg(&r->s, r->buf, RAW_BUF);
 	r->ext = setup->ext;
@@ -44,6 +45,11 @@ static inline void raw_open(struct raw *r, const struct sv_tcp_setup *setup)
 	tcp_join(&r->s, sock[0], setup);
 	r->sock = sock[1];
 	MUST(!side_rtr(&r->s, 0) && !side_rts(&r->s));
+}
+
+static inline void raw_open(struct raw *r, const struct sv_tcp_setup *setup)
+{
+	raw_open_with(r, setup, NULL);
 }
 
 static inline void raw_close(struct raw *r)

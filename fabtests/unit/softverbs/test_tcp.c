@@ -470,3 +470,54 @@ Test(tcp, parked)
 	}
 	raw_close(&r);
 }
+
+/* Until it has told of cnt receives. */
+static void told_of(struct raw *r, uint32_t cnt)
+{
+	struct sv_ddp ddp;
+	struct ibv_wc wc;
+	uint32_t a, b;
+
+	raw_ctrl(r, SV_CTRL_PING, 0, 0);
+	do {
+		cr_assert_eq(ibv_poll_cq(r->s.rcq, 1, &wc), 0);
+		raw_get(r, &ddp);
+		cr_assert_eq(ddp.op, SV_RDMAP_CTRL);
+		sv_ctrl_link_decode(&a, &b, r->payload);
+	} while (ddp.ulp != SV_CTRL_ACK || b != cnt);
+}
+
+/*
+ * That there are receives, and that the peer wants some, cross on the way: the
+ * queue pair, which has room for one, takes one for a message and none for that.
+ */
+Test(tcp, wants_receives_that_it_is_being_told_of)
+{
+	struct sv_tcp_setup setup = { .ext = true };
+	struct side_opts opts = { .srq_wr = 16 };
+	enum { CNT = 8, LEN = 10 };
+	struct ibv_wc wc;
+	struct raw r;
+
+	raw_open_with(&r, &setup, &opts);
+	r.hears_ctrl = true;
+	for (int i = 0; i < CNT; i++)
+		MUST(!post_recv(&r.s, i, r.mr, i * LEN, LEN));
+	told_of(&r, CNT);
+	for (uint32_t i = 0; i < CNT; i++) {
+		raw_ctrl(&r, SV_CTRL_WANT, i + 1, 0);
+		raw_put(&r, (struct sv_ddp){ .op = SV_RDMAP_SEND, .msn = i + 1 },
+			"hello ", 6);
+		raw_ctrl(&r, SV_CTRL_PING, 0, 0);
+		cr_assert_not(wait_wc_ms(r.s.rcq, &wc, 1));
+		raw_put(&r, (struct sv_ddp){ .op = SV_RDMAP_SEND, .last = true,
+					     .msn = i + 1, .mo = 6 },
+			"peer", 4);
+		wc = wait_wc(r.s.rcq);
+		cr_assert_eq(wc.status, IBV_WC_SUCCESS);
+		cr_assert_eq(wc.wr_id, i);
+		cr_assert_eq(wc.byte_len, LEN);
+		cr_assert(!memcmp(r.buf + i * LEN, "hello peer", LEN));
+	}
+	raw_close(&r);
+}
