@@ -56,10 +56,15 @@ static inline void app_window(struct app *app)
 	app->window_key = ibv_inc_rkey(app->window->rkey);
 }
 
-/* The queue pair is in INIT then, and wants a link. */
-static inline void app_open(struct app *app)
+/* The queue pair is in INIT then, and wants a link. srq: its receives are those of
+ * a shared receive queue, which nobody shares. */
+static inline void app_open(struct app *app, bool srq)
 {
-	side_open(&app->side, &(struct side_opts){ .cqe = 256, .inl = 64 });
+	side_open(&app->side, &(struct side_opts){
+		.cqe = 256,
+		.inl = 64,
+		.srq_wr = srq ? APP_RECV_MAX : 0,
+	});
 	app->open = app_mr(app, IBV_ACCESS_LOCAL_WRITE |
 				IBV_ACCESS_REMOTE_WRITE |
 				IBV_ACCESS_REMOTE_READ |
@@ -84,6 +89,10 @@ static inline void app_renew_locked(struct app *app)
 {
 	struct sv_qp *qp = sv_qp(app->side.qp);
 
+	while (app->side.srq && sv_srq_avail(qp)) {
+		sv_wq_reset(&qp->rq);
+		sv_srq_take(qp);
+	}
 	sv_lock_take(&qp->rq_lock);
 	sv_wq_reset(&qp->sq);
 	sv_wq_reset(&qp->rq);
@@ -148,6 +157,7 @@ static inline uint64_t app_addr(const struct app *app, struct fuzz_in *in)
 
 static inline void app_post_recv(struct app *app, struct fuzz_in *in)
 {
+	struct side *side = &app->side;
 	struct ibv_recv_wr *bad;
 	struct ibv_sge sge[4];
 	struct ibv_recv_wr wr = { .wr_id = app->recvs, .sg_list = sge };
@@ -168,7 +178,8 @@ static inline void app_post_recv(struct app *app, struct fuzz_in *in)
 		sge[i].lkey = mr->lkey;
 		sum += sge[i].length;
 	}
-	if (!ibv_post_recv(app->side.qp, &wr, &bad))
+	if (side->srq ? !ibv_post_srq_recv(side->srq, &wr, &bad) :
+			!ibv_post_recv(side->qp, &wr, &bad))
 		app->recv_len[app->recvs++] = sum;
 }
 
@@ -286,6 +297,7 @@ static inline bool app_mr_clean(const struct ibv_mr *mr, size_t from)
 
 static inline void app_finish(struct app *app)
 {
+	uint32_t untaken = 0;
 	uint32_t before;
 
 	app_poll(app);
@@ -294,7 +306,9 @@ static inline void app_finish(struct app *app)
 		before = app->recvs_done;
 		app_poll(app);
 	} while (app->recvs_done != before);
-	FUZZ_CHECK(app->recvs_done == app->recvs);
+	if (app->side.srq)
+		untaken = sv_srq_avail(sv_qp(app->side.qp));
+	FUZZ_CHECK(app->recvs_done + untaken == app->recvs);
 	FUZZ_CHECK(app_mr_clean(app->own, app->bound ? APP_WINDOW_LEN : 0));
 	FUZZ_CHECK(app_mr_clean(app->readable, 0));
 }

@@ -6,7 +6,8 @@
  * this program, and a child process whose memory is there to be read and written.
  *
  * Input: one byte (bit 0: without access to the peer's memory, bits 1 .. 3: the
- * peer's rnr_retry), then steps, one byte each and what they need; see steps[].
+ * peer's rnr_retry, bit 4: receives are a shared queue's), then steps, one byte
+ * each and what they need; see steps[].
  *
  * What must hold is in app.h.
  */
@@ -44,7 +45,7 @@ struct run {
 	struct fuzz_in *in;
 };
 
-static struct victim victims[2];	/* with and without CMA */
+static struct victim victims[4];	/* with and without CMA; with an SRQ */
 static pid_t child = -1;
 
 /* ---- making ---- */
@@ -100,9 +101,9 @@ static void make_link(struct victim *v)
 	sv_engine_unwatch(v->shm->bell_fd);
 }
 
-static void make_victim(struct victim *v)
+static void make_victim(struct victim *v, bool srq)
 {
-	app_open(&v->app);
+	app_open(&v->app, srq);
 	make_link(v);
 	app_link(&v->app, &v->shm->link);
 	v->fresh = *v->shm;
@@ -111,9 +112,11 @@ static void make_victim(struct victim *v)
 static void start(void)
 {
 	start_child();
-	make_victim(&victims[0]);
+	make_victim(&victims[0], false);
+	make_victim(&victims[2], true);
 	setenv("SOFTVERBS_CMA", "0", 1);
-	make_victim(&victims[1]);
+	make_victim(&victims[1], false);
+	make_victim(&victims[3], true);
 	unsetenv("SOFTVERBS_CMA");
 	FUZZ_CHECK(!victims[1].shm->cma_ok);
 	if (!victims[0].shm->cma_ok)
@@ -357,7 +360,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (child < 0)
 		start();
 	how = fuzz_u8(&in);
-	run.v = &victims[how & 1];
+	run.v = &victims[(how & 1) | (how >> 3 & 2)];
 	revive(run.v, how >> 1 & 7);
 	for (i = 0; i < STEPS_MAX && in.left; i++)
 		steps[fuzz_u8(&in) % ARRAY_SIZE(steps)](&run);

@@ -4,8 +4,8 @@
  * queue pair that stands, with its application posting and polling; the peer is
  * this program, at the other end of a socket pair.
  *
- * Input: one byte (bit 0: the peer is not one of ours, bit 1: with checksums),
- * then steps, one byte each and what they need; see steps[]. Frames come as bytes
+ * Input: one byte (bit 0: the peer is not one of ours, bit 1: with checksums, bit 2:
+ * receives are a shared queue's), then steps, one byte each and what they need; see steps[]. Frames come as bytes
  * of the input, or are put together: numbered as they should be, with a right
  * checksum, unless the input says otherwise.
  *
@@ -43,7 +43,7 @@ struct run {
 	uint32_t read_done;		/* of the read that is being answered */
 };
 
-static struct victim victims[4];	/* by the first byte */
+static struct victim victims[8];	/* by the first byte */
 
 /* What the peer is about to send: frames in a row go in one system call. */
 static struct {
@@ -55,7 +55,7 @@ static bool started;
 
 /* ---- making ---- */
 
-static void make_victim(struct victim *v, bool ext, bool crc)
+static void make_victim(struct victim *v, bool ext, bool crc, bool srq)
 {
 	const struct sv_tcp_setup setup = {
 		.ext = ext,
@@ -65,7 +65,7 @@ static void make_victim(struct victim *v, bool ext, bool crc)
 	struct sv_link *link;
 	int sock[2];
 
-	app_open(&v->app);
+	app_open(&v->app, srq);
 	FUZZ_CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sock));
 	FUZZ_CHECK(!sv_tcp_create(sv_qp(v->app.side.qp), sock[0], &setup,
 				  &link));
@@ -82,7 +82,7 @@ static void start(void)
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(victims); i++)
-		make_victim(&victims[i], !(i & 1), i & 2);
+		make_victim(&victims[i], !(i & 1), i & 2, i & 4);
 }
 
 /* ---- between two inputs ---- */
