@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /*
  * Several who wait for what completes in one queue: by its descriptor, by those of
- * counters, in fi_cq_sread. Whoever wakes first, or looks, takes nothing from the others.
+ * counters, in fi_cq_sread, in fi_cntr_wait. Whoever wakes first, or looks, takes nothing from the others.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -131,6 +131,92 @@ static int descriptor_beside_sread(void)
 	return close_all();
 }
 
+/* ---- several who wait for one counter ---- */
+
+enum { FAR = 3, NEAR = 300, LATE_US = 50000 };
+
+static void *waits_for_more(void *arg)
+{
+	while (!atomic_load(&stop))
+		fi_cntr_wait(received, UINT64_MAX, 200);
+	return NULL;
+}
+
+static _Atomic uint64_t told_us;
+
+static void *waits_for_next(void *arg)
+{
+	void *ret = (void *)(intptr_t)fi_cntr_wait(received, (uintptr_t)arg,
+						   slow_ms(LIMIT_MS));
+
+	atomic_store(&told_us, now_us());
+	return ret;
+}
+
+static void *polls_for_next(void *arg)
+{
+	struct pollfd pfd = descriptor(received);
+	int got;
+
+	trywait(received);
+	/* It may have come before. */
+	got = fi_cntr_read(received) >= (uintptr_t)arg ||
+	      poll(&pfd, 1, slow_ms(LIMIT_MS)) > 0;
+	atomic_store(&told_us, now_us());
+	return (void *)(intptr_t)!got;
+}
+
+static void count_one(uint64_t i)
+{
+	if (i % 2) {
+		ASSERT_OK(fi_cntr_add(received, 1));
+		return;
+	}
+	post_recv(&srv, &rx, 0, LEN, &rx);
+	message();
+}
+
+/* Who is not there yet takes no wake-up from who is. */
+static int beside_those_who_wait_for_more(void *(*next)(void *arg))
+{
+	pthread_t far[FAR], near;
+	unsigned int late = 0;
+	uint64_t start;
+	void *ret;
+
+	open_all(FI_THREAD_SAFE);
+	for (int i = 0; i < FAR; i++)
+		ASSERT_OK(pthread_create(&far[i], NULL, waits_for_more, NULL));
+	sleep_ms(slow_ms(20));
+	for (uint64_t i = 1; i <= NEAR; i++) {
+		ASSERT_OK(pthread_create(&near, NULL, next, (void *)i));
+		sleep_ms(2);
+		start = now_us();
+		count_one(i);
+		ASSERT_OK(pthread_join(near, &ret));
+		ASSERT_EQ((intptr_t)ret, 0);
+		late += atomic_load(&told_us) > start + (uint64_t)slow_ms(1) * LATE_US;
+		if (!(i % 2))
+			expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, NULL);
+	}
+	/* A busy machine may be the reason, now and then. */
+	ASSERT_LE(late, NEAR / 100);
+	atomic_store(&stop, true);
+	for (int i = 0; i < FAR; i++)
+		ASSERT_OK(pthread_join(far[i], NULL));
+	return close_all();
+}
+
+static int waits_for_different_values(void)
+{
+	return beside_those_who_wait_for_more(waits_for_next);
+}
+
+static int descriptor_beside_waits(void)
+{
+	return beside_those_who_wait_for_more(polls_for_next);
+}
+
 static void *reads_counter(void *arg)
 {
 	while (!atomic_load(&stop))
@@ -228,6 +314,8 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {
 		CASE(two_descriptors),
 		CASE(descriptor_beside_sread),
+		CASE(waits_for_different_values),
+		CASE(descriptor_beside_waits),
 		CASE(counter_beside_queue),
 		CASE(no_early_return),
 		CASE(signal_wakes_all),

@@ -7,9 +7,14 @@
  * up to which record it has counted, so that it is the same whether a completion
  * is seen because the application reads its queue, or because it asks a counter:
  * that takes what the device has, and keeps what is the application's to read.
+ *
+ * Several may wait for one counter, for different values. Who is about to sleep takes
+ * the word that the counter has changed, which is there once for all who sleep. So he
+ * says it again if it is another whom it lets go, and gives him the time to go.
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -32,26 +37,31 @@
 
 enum {
 	SPIN_US = 50, /* before a wait sleeps */
-	NAP_US = 50,  /* where there is nothing to sleep on */
+	NAP_US = 50,  /* where there is nothing to sleep on, or others go first */
 	LOOK_MS = 100, /* what makes no event is seen within */
 };
 
 /* ---- counting ---- */
 
-static void wake(struct vrc_cntr *cntr)
+static void word_write(const struct vrc_cntr *cntr, int fd)
 {
 	uint64_t one = 1;
 
+	/* One that is already full wakes just as well. */
+	if (write(fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+		vrc_warn(CNTR, "counter %p: cannot be signalled: %s\n",
+			 (const void *)cntr, fi_strerror(errno));
+}
+
+static void wake(struct vrc_cntr *cntr)
+{
 	/* Between this look and the waiter's to the value: both seq_cst. Who polls
 	 * the descriptor is told once: what the device had signalled for it may
 	 * have been taken by others who wait for the same queue. */
-	if (!atomic_load(&cntr->waiters) &&
-	    !(atomic_load(&cntr->armed) &&
-	      atomic_exchange(&cntr->armed, false)))
-		return;
-	if (write(cntr->signal_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
-		vrc_warn(CNTR, "counter %p: cannot be signalled: %s\n",
-			 (void *)cntr, fi_strerror(errno));
+	if (atomic_load(&cntr->waiters))
+		word_write(cntr, cntr->wake_fd);
+	if (atomic_load(&cntr->armed) && atomic_exchange(&cntr->armed, false))
+		word_write(cntr, cntr->signal_fd);
 }
 
 static void add(struct vrc_cntr *cntr, bool failed)
@@ -189,68 +199,139 @@ static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
 	return 0;
 }
 
-/* So that what comes from now on makes the descriptor readable. */
+static int word_drain(int fd)
+{
+	uint64_t cnt;
+
+	return read(fd, &cnt, sizeof(cnt)) < 0 && errno != EAGAIN ?
+		       vrc_err(errno) :
+		       0;
+}
+
+/* So that what comes from now on makes the descriptors readable; the words have been
+ * drained before this look at what they stood for. Caller holds cntr->lock. */
 static int arm(struct vrc_cntr *cntr)
 {
 	struct list *pos;
-	uint64_t cnt;
 	int ret = 0;
 
-	lock_take(&cntr->lock);
-	/* Drained before the look at what it stood for. */
-	if (read(cntr->signal_fd, &cnt, sizeof(cnt)) < 0 && errno != EAGAIN)
-		ret = vrc_err(errno);
-	atomic_store(&cntr->armed, true);
 	list_for_each(pos, &cntr->cqs)
 		if (!ret)
 			ret = vrc_cq_arm(
 				list_entry(pos, struct counted_cq, node)->cq);
 	progress(cntr);
-	lock_drop(&cntr->lock);
 	return ret;
 }
 
+/* One who is in fi_cntr_wait. */
 struct wait {
+	struct list node; /* in cntr->waits, once he sleeps */
 	uint64_t threshold;
 	uint64_t errors; /* when it began */
 	uint64_t deadline_us;
 	bool forever;
 };
 
-/* 0, an error that ends the wait, or -FI_EAGAIN. */
-static int reached(struct vrc_cntr *cntr, const struct wait *wait)
+/* 0, an error that ends the wait, or -FI_EAGAIN: but for the time. */
+static int counted(struct vrc_cntr *cntr, const struct wait *wait)
 {
 	if (atomic_load(&cntr->value) >= wait->threshold)
 		return 0;
 	if (atomic_load(&cntr->errors) != wait->errors)
 		return -FI_EAVAIL;
-	if (!wait->forever && vrc_now_us() >= wait->deadline_us)
-		return -FI_ETIMEDOUT;
 	return -FI_EAGAIN;
 }
 
+static int reached(struct vrc_cntr *cntr, const struct wait *wait)
+{
+	int ret = counted(cntr, wait);
+
+	if (ret == -FI_EAGAIN && !wait->forever &&
+	    vrc_now_us() >= wait->deadline_us)
+		return -FI_ETIMEDOUT;
+	return ret;
+}
+
+/* Caller holds cntr->lock. */
+static bool others_go(struct vrc_cntr *cntr, const struct wait *me)
+{
+	const struct wait *wait;
+	struct list *pos;
+
+	list_for_each(pos, &cntr->waits) {
+		wait = list_entry(pos, struct wait, node);
+		if (wait != me && counted(cntr, wait) != -FI_EAGAIN)
+			return true;
+	}
+	return false;
+}
+
+/* *may_sleep: whatever comes will make the descriptors readable. */
+static int prepare(struct vrc_cntr *cntr, const struct wait *me, bool *may_sleep)
+{
+	bool others;
+	int ret;
+
+	lock_take(&cntr->lock);
+	ret = word_drain(cntr->wake_fd);
+	if (!ret)
+		ret = arm(cntr);
+	others = others_go(cntr, me);
+	if (others)
+		word_write(cntr, cntr->wake_fd);
+	*may_sleep = cntr->can_sleep && !others;
+	lock_drop(&cntr->lock);
+	return ret;
+}
+
+/* 0 when it is over, -FI_EAGAIN when it may be, or an error. */
 static int nap(struct vrc_cntr *cntr, const struct wait *wait)
 {
 	const struct timespec ts = { .tv_nsec = NAP_US * 1000 };
-	struct epoll_event event;
+	struct pollfd pfds[] = {
+		{ .fd = cntr->channels_fd, .events = POLLIN },
+		{ .fd = cntr->wake_fd, .events = POLLIN },
+	};
+	bool may_sleep;
 	uint64_t now;
 	int ms = LOOK_MS;
 	int ret;
 
-	if (!cntr->can_sleep) {
-		nanosleep(&ts, NULL);
-		return 0;
-	}
-	ret = arm(cntr);
-	if (ret || reached(cntr, wait) != -FI_EAGAIN)
+	ret = prepare(cntr, wait, &may_sleep);
+	if (!ret)
+		ret = reached(cntr, wait);
+	if (ret != -FI_EAGAIN)
 		return ret;
+	if (!may_sleep) {
+		nanosleep(&ts, NULL);
+		return ret;
+	}
 	now = vrc_now_us();
 	if (!wait->forever && now < wait->deadline_us &&
 	    wait->deadline_us - now < LOOK_MS * 1000)
 		ms = (int)((wait->deadline_us - now + 999) / 1000);
-	if (epoll_wait(cntr->epoll_fd, &event, 1, ms) < 0 && errno != EINTR)
+	if (poll(pfds, ARRAY_SIZE(pfds), ms) < 0 && errno != EINTR)
 		return vrc_err(errno);
-	return 0;
+	return ret;
+}
+
+static int sleep_until(struct vrc_cntr *cntr, struct wait *wait)
+{
+	int ret;
+
+	lock_take(&cntr->lock);
+	list_add_tail(&cntr->waits, &wait->node);
+	lock_drop(&cntr->lock);
+	/* Before the first look at the value: see wake(). */
+	atomic_fetch_add(&cntr->waiters, 1);
+	do
+		ret = nap(cntr, wait);
+	while (ret == -FI_EAGAIN);
+	atomic_fetch_sub(&cntr->waiters, 1);
+	lock_take(&cntr->lock);
+	list_del(&wait->node);
+	lock_drop(&cntr->lock);
+	return ret;
 }
 
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
@@ -266,20 +347,11 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 	};
 	int ret;
 
-	atomic_fetch_add(&cntr->waiters, 1);
-	for (;;) {
+	do {
 		progress_locked(cntr);
 		ret = reached(cntr, &wait);
-		if (ret != -FI_EAGAIN)
-			break;
-		if (vrc_now_us() < spin_until)
-			continue;
-		ret = nap(cntr, &wait);
-		if (ret)
-			break;
-	}
-	atomic_fetch_sub(&cntr->waiters, 1);
-	return ret;
+	} while (ret == -FI_EAGAIN && vrc_now_us() < spin_until);
+	return ret == -FI_EAGAIN ? sleep_until(cntr, &wait) : ret;
 }
 
 int vrc_cntr_trywait(struct fid *fid)
@@ -291,16 +363,19 @@ int vrc_cntr_trywait(struct fid *fid)
 
 	if (!vrc_cntr_has_fd(cntr) || !cntr->can_sleep)
 		return -FI_EINVAL;
-	ret = arm(cntr);
-	if (ret)
-		return ret;
+	lock_take(&cntr->lock);
+	ret = word_drain(cntr->signal_fd);
+	atomic_store(&cntr->armed, true);
+	if (!ret)
+		ret = arm(cntr);
 	value = atomic_load(&cntr->value);
 	errors = atomic_load(&cntr->errors);
-	lock_take(&cntr->lock);
 	news = value != cntr->value_seen || errors != cntr->errors_seen;
 	cntr->value_seen = value;
 	cntr->errors_seen = errors;
 	lock_drop(&cntr->lock);
+	if (ret)
+		return ret;
 	return news ? -FI_EAGAIN : 0;
 }
 
@@ -333,19 +408,26 @@ static int cntr_control(struct fid *fid, int command, void *arg)
 
 static void wait_close(struct vrc_cntr *cntr)
 {
-	if (cntr->epoll_fd >= 0)
-		close(cntr->epoll_fd);
-	if (cntr->signal_fd >= 0)
-		close(cntr->signal_fd);
+	const int fds[] = { cntr->epoll_fd, cntr->signal_fd, cntr->wake_fd,
+			    cntr->channels_fd };
+
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
 }
 
 static int wait_open(struct vrc_cntr *cntr)
 {
 	struct epoll_event event = { .events = EPOLLIN };
 
+	cntr->channels_fd = epoll_create1(EPOLL_CLOEXEC);
+	cntr->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	cntr->signal_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	cntr->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (cntr->signal_fd < 0 || cntr->epoll_fd < 0 ||
+	if (cntr->channels_fd < 0 || cntr->wake_fd < 0 ||
+	    cntr->signal_fd < 0 || cntr->epoll_fd < 0 ||
+	    epoll_ctl(cntr->epoll_fd, EPOLL_CTL_ADD, cntr->channels_fd,
+		      &event) ||
 	    epoll_ctl(cntr->epoll_fd, EPOLL_CTL_ADD, cntr->signal_fd, &event))
 		return vrc_err(errno);
 	return 0;
@@ -424,6 +506,7 @@ int vrc_cntr_open(struct fid_domain *domain_fid, struct fi_cntr_attr *attr,
 	cntr->wait_obj = attr ? attr->wait_obj : FI_WAIT_UNSPEC;
 	cntr->can_sleep = true;
 	lock_init(&cntr->lock);
+	list_init(&cntr->waits);
 	list_init(&cntr->cqs);
 	cntr->fid.fid.fclass = FI_CLASS_CNTR;
 	cntr->fid.fid.context = context;

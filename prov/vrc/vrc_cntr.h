@@ -33,11 +33,16 @@ struct vrc_cntr {
 	struct fid_wait *wait_set; /* that epoll_fd belongs to, or NULL */
 	_Atomic uint64_t value;
 	_Atomic uint64_t errors;
-	atomic_int waiters; /* signal_fd wakes them */
-	atomic_bool armed; /* somebody may poll signal_fd */
+	int channels_fd; /* an epoll descriptor: the channels of all queues */
+	/* Those who sleep in fi_cntr_wait poll that and wake_fd; who polls the
+	 * counter's own descriptor, that and signal_fd. */
+	int wake_fd;
 	int signal_fd;
-	int epoll_fd; /* signal_fd, and the channels of all queues; or -1 */
+	int epoll_fd;
+	atomic_int waiters; /* wake_fd wakes them */
+	atomic_bool armed; /* somebody may poll signal_fd */
 	struct lock lock; /* guards what follows; before cq->lock */
+	struct list waits; /* of those who sleep */
 	struct list cqs; /* struct counted_cq */
 	bool can_sleep; /* every queue has a channel */
 	uint64_t value_seen; /* by fi_trywait */

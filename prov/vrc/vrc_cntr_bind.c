@@ -98,7 +98,7 @@ static int watch_new(struct vrc_cntr *cntr, struct vrc_cq *cq)
 	counted = calloc(1, sizeof(*counted));
 	if (!counted)
 		return -FI_ENOMEM;
-	if (cq->channel && epoll_ctl(cntr->epoll_fd, EPOLL_CTL_ADD,
+	if (cq->channel && epoll_ctl(cntr->channels_fd, EPOLL_CTL_ADD,
 				     cq->channel->fd, &event)) {
 		free(counted);
 		return vrc_err(errno);
@@ -140,7 +140,7 @@ static void unwatch(struct vrc_cntr *cntr, struct vrc_cq *cq)
 	counted = find(cntr, cq);
 	if (counted && !--counted->refs) {
 		if (cq->channel)
-			epoll_ctl(cntr->epoll_fd, EPOLL_CTL_DEL,
+			epoll_ctl(cntr->channels_fd, EPOLL_CTL_DEL,
 				  cq->channel->fd, NULL);
 		word_lock_take(&cq->lock);
 		cq->counters--;
