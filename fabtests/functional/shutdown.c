@@ -437,6 +437,41 @@ static int close_while_connecting(void)
 	return PASSED;
 }
 
+/* The peer accepts and is gone before its answer has been looked at. That is no fault of
+ * any argument of ours. */
+static int accepted_and_closed(void)
+{
+	struct event ev;
+
+	open_passive(&srv, NULL);
+	listen_start(&srv);
+	open_active(&cli, NULL, &srv);
+	for (int i = 0; i < scaled(50); i++) {
+		connect_start(&cli, NULL, 0);
+		accept_start(&srv, &srv, NULL, 0, NULL);
+		close_ep(&srv);
+		ASSERT(next_event(&cli, &ev, slow_ms(5000)));
+		if (ev.type == FI_CONNECTED)
+			expect_event(&cli, FI_SHUTDOWN, NULL);
+		else if (ev.type != ERROR_EVENT ||
+			 (ev.err != FI_ECONNRESET &&
+			  ev.err != FI_ECONNABORTED &&
+			  ev.err != FI_ECONNREFUSED))
+			FAIL("%s: %s", event_name(ev.type),
+			     ev.type == ERROR_EVENT ? fi_strerror(ev.err) : "");
+		close_ep(&cli);
+	}
+	close_pair(&srv, &cli);
+	return PASSED;
+}
+
+/* The same where the peer's goodbye does not wait until it is looked for. */
+static int accepted_and_closed_over_tcp(void)
+{
+	ASSERT_OK(setenv("SOFTVERBS_LINK", "tcp", 1));
+	return accepted_and_closed();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -447,7 +482,8 @@ int main(int argc, char **argv)
 		CASE(own_shutdown_flushes), CASE(flushed_when_it_returns),
 		CASE(own_close_completes), CASE(close_unconnected),
 		CASE(post_after), CASE(odd_calls),
-		CASE(close_while_connecting), { NULL, NULL, 0 },
+		CASE(close_while_connecting), CASE(accepted_and_closed),
+		CASE_COLD(accepted_and_closed_over_tcp), { NULL, NULL, 0 },
 	};
 
 	return run_cases(argc, argv, cases);

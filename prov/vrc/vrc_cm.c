@@ -476,18 +476,17 @@ static int start_accept(struct vrc_ep *ep)
 	int ret;
 
 	ret = vrc_qp_connect(ep);
-	if (ret)
-		goto err_reject;
-	ep_set_state(ep, VRC_EP_ACCEPTING);
-	if (!ops->accept(ep->cm.id, &ep->cm.param))
-		return 0;
-	ret = vrc_err(errno);
+	if (!ret) {
+		ep_set_state(ep, VRC_EP_ACCEPTING);
+		if (!ops->accept(ep->cm.id, &ep->cm.param))
+			return 0;
+		ret = vrc_err(errno);
+		ep_set_state(ep, VRC_EP_ENABLED);
+	}
 	/* Perhaps because the peer has just gone, which is in the channel. */
-	ep_set_state(ep, VRC_EP_ENABLED);
 	vrc_eq_poll(ep->eq, true);
 	if (ep->cm.dead)
 		ret = -FI_ECONNABORTED;
-err_reject:
 	vrc_warn(EP_CTRL, "ep 0x%x: accepting %s on device %s: %s\n",
 		 ep->qp->qp_num, vrc_sockaddr_str(&ep->cm.dst.sa, str),
 		 ep->domain->dev->name, fi_strerror(-ret));

@@ -287,7 +287,9 @@ static int step(struct vrc_ep *ep, enum ibv_qp_state state)
 	int ret;
 
 	if (ops->init_qp_attr(ep->cm.id, &attr, &mask))
-		return vrc_err(errno);
+		/* The id is good, so it is the peer that has gone since; its
+		 * goodbye is still in the channel. */
+		return errno == EINVAL ? -FI_ECONNRESET : vrc_err(errno);
 	if (state == IBV_QPS_RTR) {
 		/* rdma_cm leaves 0 here, which IBTA reads as 655 ms. */
 		attr.min_rnr_timer = (uint8_t)vrc_params.min_rnr_timer;

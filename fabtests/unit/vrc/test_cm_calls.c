@@ -121,6 +121,24 @@ CLEAN_TEST(cm, calls_fail)
 	fake_ep_close(ep);
 }
 
+/* Whatever a step says: if the peer's goodbye is there, that is the reason. */
+CLEAN_TEST(cm, gone_while_accepting)
+{
+	static const enum fake_call steps[] = { FAKE_QP_CONNECT, FAKE_ACCEPT };
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+		struct vrc_ep *ep = passive_ep();
+
+		cr_assert_eq(fi_enable(&ep->fid), 0);
+		event(ep, RDMA_CM_EVENT_REJECTED);
+		fake.fail[steps[i]] = EINVAL;
+		cr_assert_eq(fi_accept(&ep->fid, NULL, 0), -FI_ECONNABORTED);
+		cr_assert_eq(ep->state, VRC_EP_SHUTDOWN);
+		settle();
+		fake_ep_close(ep);
+	}
+}
+
 /* The route decides; if it is not by the queue pair's port, it is of no use. */
 CLEAN_TEST(cm, route_by_another_port)
 {
