@@ -324,6 +324,19 @@ static int woken_by_the_application(void)
 	return close_all();
 }
 
+/* A signal does not end the wait: there is nothing to do before it is over. */
+static int wait_goes_on_after_a_signal(void)
+{
+	uint64_t start;
+
+	open_all((struct setup){ .no_cq = true });
+	start = now_us();
+	interrupt_in(50);
+	ASSERT_EQ(fi_cntr_wait(srv_c.recv, 1, 300), -FI_ETIMEDOUT);
+	ASSERT_GE(now_us() - start, 300000);
+	return close_all();
+}
+
 /* poll(2) on the descriptor, as fi_trywait(3) has it. */
 static int by_descriptor(void)
 {
@@ -416,6 +429,7 @@ static const struct test_case cases[] = {
 	CASE(wait_beside_a_queue),
 	CASE(wait_beside_one_that_only_polls),
 	CASE(woken_by_the_application),
+	CASE(wait_goes_on_after_a_signal),
 	CASE(by_descriptor),
 	CASE(what_is_refused),
 	{ NULL, NULL, 0 },

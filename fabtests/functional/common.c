@@ -151,6 +151,27 @@ uint64_t cpu_us(void)
 	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 }
 
+static void caught(int sig)
+{
+	(void)sig;
+}
+
+/* SIGALRM is the harness's own. */
+void interrupt_in(int ms)
+{
+	const struct sigaction action = { .sa_handler = caught };
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL,
+				  .sigev_signo = SIGUSR1 };
+	const struct itimerspec when = {
+		.it_value = { ms / 1000, ms % 1000 * 1000000 },
+	};
+	timer_t timer;
+
+	ASSERT_OK(sigaction(SIGUSR1, &action, NULL));
+	ASSERT_OK(timer_create(CLOCK_MONOTONIC, &event, &timer));
+	ASSERT_OK(timer_settime(timer, 0, &when, NULL));
+}
+
 void sleep_ms(int ms)
 {
 	struct timespec ts = { ms / 1000, (ms % 1000) * 1000000L };

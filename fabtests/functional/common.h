@@ -117,6 +117,8 @@ int scaled(int rounds);	   /* at least 1 */
 uint64_t now_us(void);
 uint64_t cpu_us(void);	/* of this process, all threads */
 void sleep_ms(int ms);
+/* A signal that is caught, and restarts no call. */
+void interrupt_in(int ms);
 /* Called in polling loops: spins briefly, then sleeps. *turn starts at 0. */
 void relax(unsigned int *turn);
 

@@ -400,6 +400,20 @@ static int wait_objects(void)
 	return PASSED;
 }
 
+/* A signal ends the wait, and is told from the end of the time. */
+static int sread_interrupted(void)
+{
+	struct fi_cq_data_entry e;
+	uint64_t start;
+
+	open_all(FI_WAIT_FD);
+	start = now_us();
+	interrupt_in(50);
+	ASSERT_EQ(fi_cq_sread(srv.cq, &e, 1, NULL, 20000), -FI_EINTR);
+	ASSERT_LE(now_us() - start, (uint64_t)slow_ms(5000) * 1000);
+	return pair_close();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -407,6 +421,7 @@ int main(int argc, char **argv)
 		CASE(sread_error), CASE(threshold), CASE(signal_wakes),
 		CASE(signal_is_harmless), CASE(epoll_pingpong),
 		CASE(idle_is_idle), CASE(wait_none), CASE(wait_objects),
+		CASE(sread_interrupted),
 		{ NULL, NULL, 0 },
 	};
 

@@ -392,13 +392,35 @@ static int close_fabric_busy(void)
 	return close_fabric();
 }
 
+/* A signal ends the wait, bounded or not, and is told from the end of the time. */
+static int sread_interrupted(void)
+{
+	static const int timeouts[] = { 20000, -1 };
+	struct fi_eq_entry entry;
+	uint64_t start = now_us();
+	struct fid_eq *eq;
+	uint32_t type;
+
+	open_fabric();
+	eq = open_eq(FI_WAIT_FD);
+	for (size_t i = 0; i < ARRAY_SIZE(timeouts); i++) {
+		interrupt_in(50);
+		ASSERT_EQ(fi_eq_sread(eq, &type, &entry, sizeof(entry),
+				      timeouts[i], 0), -FI_EINTR);
+	}
+	ASSERT_LE(now_us() - start, (uint64_t)slow_ms(5000) * 1000);
+	ASSERT_OK(fi_close(&eq->fid));
+	return close_fabric();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		CASE(open_close), CASE(odd_wait_objects), CASE(no_attr),
 		CASE(write_read), CASE(peek), CASE(short_buffer),
 		CASE(readerr_empty), CASE(sread_time), CASE(sread_wakes),
-		CASE(sread_none), CASE(wait_fd), CASE(getwait_none),
+		CASE(sread_none), CASE(sread_interrupted), CASE(wait_fd),
+		CASE(getwait_none),
 		CASE(not_writable), CASE(close_bound), CASE(close_fabric_busy),
 		{ NULL, NULL, 0 },
 	};

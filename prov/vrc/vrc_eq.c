@@ -240,9 +240,10 @@ static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buf,
 				return -FI_EAGAIN;
 			left = (int)(deadline - now);
 		}
-		/* A signal ends the wait, as fi_eq(3) wants it. */
+		/* A signal ends the wait, as fi_eq(3) wants it, and does not pass
+		 * for the end of the time: as in fi_cq_sread. */
 		if (poll(&pfd, 1, left) < 0)
-			return errno == EINTR ? -FI_EAGAIN : vrc_err(errno);
+			return errno == EINTR ? -FI_EINTR : vrc_err(errno);
 	}
 }
 
