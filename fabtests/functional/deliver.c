@@ -280,12 +280,42 @@ static int flushed(void)
 	return PASSED;
 }
 
+/* A queue of one place has none for what comes behind the operation: that is said
+ * before something is posted. */
+static int queue_of_one(void)
+{
+	struct setup how = { .tx_size = 1 };
+	uint64_t flags = FI_TRANSMIT | FI_DELIVERY_COMPLETE;
+	struct fid_ep *ep;
+	struct fi_info *info;
+
+	pair_open(&how, BIG);
+	ASSERT_EQ(fi_control(&cli.ep->fid, FI_SETOPSFLAG, &flags),
+		  -FI_EBADFLAGS);
+	ASSERT_EQ(fi_ep_alias(cli.ep, &ep, flags), -FI_EBADFLAGS);
+	info = fi_dupinfo(cli.info);
+	ASSERT(info);
+	info->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+	ASSERT_EQ(fi_endpoint(cli.domain, info, &ep, NULL), -FI_EINVAL);
+	info->tx_attr->size = 2;
+	ASSERT_OK(fi_endpoint(cli.domain, info, &ep, NULL));
+	ASSERT_OK(fi_close(&ep->fid));
+	fi_freeinfo(info);
+	/* Everything else goes. */
+	post_recv(&srv, &rx, 0, LEN, &rx);
+	post_send(&cli, &tx, 0, LEN, &tx);
+	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
+	expect_ok(srv.cq, &rx, FI_RECV | FI_MSG, NULL);
+	return pair_close();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		CASE(sends), CASE(writes), CASE(late_receive),
 		CASE(by_default), CASE(injected), CASE(full), CASE(fails),
 		CASE(selective), CASE(counted), CASE(flushed),
+		CASE(queue_of_one),
 		{ NULL, NULL, 0 },
 	};
 

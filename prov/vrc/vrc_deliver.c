@@ -114,9 +114,9 @@ static int post_both(struct vrc_ep *ep, const struct vrc_tx *tx)
 	struct vrc_tx first = *tx;
 	int ret;
 
-	if (ring->size < 2)
+	if (ring->size < VRC_DELIVER_PLACES)
 		return -FI_EINVAL;
-	if (used + 2 > ring->size)
+	if (used + VRC_DELIVER_PLACES > ring->size)
 		return vrc_ring_full(ep, &ep->tx);
 	first.flags &= ~FI_DELIVERY_COMPLETE;
 	first.visible = false;

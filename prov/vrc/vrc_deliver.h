@@ -13,6 +13,9 @@ struct vrc_ep;
 struct vrc_peer;
 struct vrc_tx;
 
+/* That one operation takes in the send queue: itself, and the read behind it. */
+enum { VRC_DELIVER_PLACES = 2 };
+
 /* vrc_deliver.c */
 int vrc_deliver_open(struct vrc_domain *domain) __must_check;
 void vrc_deliver_close(struct vrc_domain *domain);

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 
 #include "compiler.h"
+#include "vrc_deliver.h"
 #include "vrc_dev.h"
 #include "vrc_domain.h"
 #include "vrc_ep.h"
@@ -58,6 +59,15 @@ static bool contexts_ok(const struct fi_ep_attr *attr)
 		in_range("ep_attr->rx_ctx_cnt", attr->rx_ctx_cnt, 0, 1));
 }
 
+static bool delivery_ok(const char *what, uint64_t tx_flags, size_t size)
+{
+	if (!(tx_flags & FI_DELIVERY_COMPLETE) || size >= VRC_DELIVER_PLACES)
+		return true;
+	vrc_warn(EP_CTRL, "%s: FI_DELIVERY_COMPLETE, and tx_attr->size is %zu; "
+		 "it takes at least %d\n", what, size, VRC_DELIVER_PLACES);
+	return false;
+}
+
 int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,
 		    _Atomic uint64_t *tx, _Atomic uint64_t *rx)
 {
@@ -80,7 +90,8 @@ int vrc_ep_op_flags(const struct vrc_ep *ep, int command, uint64_t *flags,
 	if (!no_more_than("operation flags", value,
 			  side == FI_TRANSMIT ?
 				  vrc_tx_op_flags(ep->domain->dev) :
-				  VRC_RX_OP_FLAGS))
+				  VRC_RX_OP_FLAGS) ||
+	    !delivery_ok("operation flags", value, ep->info->tx_attr->size))
 		return -FI_EBADFLAGS;
 	*(side == FI_TRANSMIT ? tx : rx) = value;
 	return 0;
@@ -116,6 +127,8 @@ int vrc_ep_info_check(const struct vrc_domain *domain,
 			 VRC_PRIMARY_CAPS | VRC_SECONDARY_CAPS) &&
 	    no_more_than("tx_attr->op_flags", info->tx_attr->op_flags,
 			 vrc_tx_op_flags(dev)) &&
+	    delivery_ok("tx_attr->op_flags", info->tx_attr->op_flags,
+			info->tx_attr->size) &&
 	    no_more_than("rx_attr->op_flags", info->rx_attr->op_flags,
 			 VRC_RX_OP_FLAGS))
 		return 0;

@@ -14,9 +14,11 @@
 
 #include "compiler.h"
 #include "fi_names.h"
+#include "vrc_deliver.h"
 #include "vrc_dev.h"
 #include "vrc_info.h"
 #include "vrc_log.h"
+#include "vrc_params.h"
 #include "vrc_whynot.h"
 
 enum { FLAGS_STR = 160 };
@@ -357,6 +359,22 @@ static bool check_sizes(struct vrc_query *query, const struct fi_info *limits,
 	return true;
 }
 
+/* Such an operation and what follows it are in the queue together. */
+static bool check_delivery(struct vrc_query *query)
+{
+	const struct fi_tx_attr *tx = query->hints->tx_attr;
+	size_t size = tx->size ? tx->size : vrc_params.tx_size;
+
+	if (!(tx->op_flags & FI_DELIVERY_COMPLETE) ||
+	    size >= VRC_DELIVER_PLACES)
+		return true;
+	vrc_whynot_add(&query->why, "tx_attr->size",
+		       "is %zu, and tx_attr->op_flags asks "
+		       "FI_DELIVERY_COMPLETE, which takes at least %d", size,
+		       VRC_DELIVER_PLACES);
+	return false;
+}
+
 static bool check_shared(struct vrc_query *query, const struct vrc_dev *dev)
 {
 	const struct fi_domain_attr *domain = query->hints->domain_attr;
@@ -439,8 +457,9 @@ bool vrc_hints_check_limits(struct vrc_query *query,
 			 limits->domain_attr->caps, FI_TYPE_CAPS))
 		return false;
 	if (hints->tx_attr &&
-	    !check_flags(query, "tx_attr->op_flags", hints->tx_attr->op_flags,
-			 limits->tx_attr->op_flags, FI_TYPE_OP_FLAGS))
+	    (!check_flags(query, "tx_attr->op_flags", hints->tx_attr->op_flags,
+			  limits->tx_attr->op_flags, FI_TYPE_OP_FLAGS) ||
+	     !check_delivery(query)))
 		return false;
 	return !hints->rx_attr ||
 	       check_flags(query, "rx_attr->op_flags", hints->rx_attr->op_flags,

@@ -14,6 +14,7 @@
 #include "vrc_dev.h"
 #include "vrc_ep.h"
 #include "vrc_info.h"
+#include "vrc_params.h"
 
 #define RMA_MR                                                                 \
 	(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
@@ -475,6 +476,28 @@ CLEAN_TEST(getinfo, sizes_as_asked)
 	cr_assert_eq(info->tx_attr->op_flags,
 		     FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE);
 	cr_assert_eq(info->rx_attr->op_flags, FI_COMPLETION);
+}
+
+/* What takes two places in the queue. */
+CLEAN_TEST(getinfo, delivery_in_a_small_queue)
+{
+	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+	hints->tx_attr->size = 2;
+	cr_assert_eq(ask(), 0);
+	hints->tx_attr->size = 1;
+	refused("tx_attr->size", "is 1, and", "at least 2");
+	hints->tx_attr->op_flags = 0;
+	cr_assert_eq(ask(), 0);
+}
+
+/* The default of the environment is a size as any other. */
+CLEAN_TEST(getinfo, delivery_in_a_small_default)
+{
+	vrc_params.tx_size = 1;
+	hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+	refused("tx_attr->size", "is 1, and", "at least 2");
+	hints->tx_attr->size = 2;
+	cr_assert_eq(ask(), 0);
 }
 
 /* Defaults shrink to what a small device has. */
