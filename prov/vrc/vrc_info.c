@@ -8,6 +8,7 @@
  * more would cost memory (queue depths, inject_size), else at least.
  */
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "vrc_dev.h"
 #include "vrc_ep.h"
 #include "vrc_info.h"
+#include "vrc_log.h"
 #include "vrc_params.h"
 #include "vrc_util.h"
 
@@ -216,7 +218,37 @@ static uint64_t ctx_caps(uint64_t caps, uint64_t hint, uint64_t direction)
 	return hint & direction ? caps & vrc_hints_expand(hint) : caps;
 }
 
-static void tailor_tx_rx(struct fi_info *info, const struct fi_info *hints)
+/* The environment's default, of which a device may have less: then that is what it
+ * gets, and the user is told. */
+static size_t default_depth(const char *name, size_t size, bool given,
+			    atomic_bool *told, const struct vrc_dev *dev)
+{
+	size_t max = vrc_max_depth(dev);
+
+	if (given && size > max && !atomic_exchange(told, true))
+		vrc_warn(CORE, "%s=%zu: %s has at most %zu, and endpoints get "
+			 "that\n", name, size, dev->name, max);
+	return size;
+}
+
+static size_t tx_depth(const struct vrc_dev *dev)
+{
+	static atomic_bool told;
+
+	return default_depth("FI_VRC_TX_SIZE", vrc_params.tx_size,
+			     vrc_params.tx_size_given, &told, dev);
+}
+
+static size_t rx_depth(const struct vrc_dev *dev)
+{
+	static atomic_bool told;
+
+	return default_depth("FI_VRC_RX_SIZE", vrc_params.rx_size,
+			     vrc_params.rx_size_given, &told, dev);
+}
+
+static void tailor_tx_rx(struct fi_info *info, const struct fi_info *hints,
+			 const struct vrc_dev *dev)
 {
 	static const struct fi_tx_attr no_tx;
 	static const struct fi_rx_attr no_rx;
@@ -227,16 +259,16 @@ static void tailor_tx_rx(struct fi_info *info, const struct fi_info *hints)
 
 	info->tx_attr->caps = ctx_caps(info->caps, tx->caps, VRC_TX_CAPS);
 	info->tx_attr->op_flags &= tx->op_flags;
-	info->tx_attr->size =
-		pick(tx->size, vrc_params.tx_size, info->tx_attr->size);
+	info->tx_attr->size = pick(tx->size, tx->size ? 0 : tx_depth(dev),
+				   info->tx_attr->size);
 	info->tx_attr->inject_size =
 		pick(tx->inject_size, vrc_params.inject_size,
 		     info->tx_attr->inject_size);
 
 	info->rx_attr->caps = ctx_caps(info->caps, rx->caps, VRC_RX_CAPS);
 	info->rx_attr->op_flags &= rx->op_flags;
-	info->rx_attr->size =
-		pick(rx->size, vrc_params.rx_size, info->rx_attr->size);
+	info->rx_attr->size = pick(rx->size, rx->size ? 0 : rx_depth(dev),
+				   info->rx_attr->size);
 }
 
 static void tailor_shared(struct fi_info *info, const struct fi_info *hints,
@@ -284,7 +316,7 @@ void vrc_info_tailor(struct fi_info *info, const struct fi_info *hints,
 	info->domain_attr->mr_mode = mr.mr_mode;
 	info->mode = mr.mode;
 	info->caps &= mr.caps | VRC_SECONDARY_CAPS;
-	tailor_tx_rx(info, hints);
+	tailor_tx_rx(info, hints, dev);
 	if (hints) {
 		tailor_domain(info, hints);
 		tailor_shared(info, hints, dev);

@@ -3,6 +3,7 @@
 #ifndef VRC_PARAMS_H
 #define VRC_PARAMS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* vrc_prov.c */
@@ -22,6 +23,8 @@ struct vrc_params {
 	enum vrc_softverbs_mode softverbs;
 	size_t tx_size;	    /* default queue depths, operations */
 	size_t rx_size;
+	bool tx_size_given; /* by the environment */
+	bool rx_size_given;
 	size_t inject_size; /* bytes */
 	char *iface;	    /* only this network interface, or NULL */
 	char *device;	    /* only this verbs device, or NULL */

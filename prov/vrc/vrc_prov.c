@@ -57,8 +57,9 @@ static bool is_number(const char *text)
 	       value <= INT_MAX;
 }
 
-/* What is no number or out of range is refused by name and the default stays. */
-static void param_int(const char *name, int *value, int min, int max,
+/* What is no number or out of range is refused by name and the default stays. True if
+ * it was given and taken. */
+static bool param_int(const char *name, int *value, int min, int max,
 		      const char *help)
 {
 	const char *text = text_of(name);
@@ -69,23 +70,25 @@ static void param_int(const char *name, int *value, int min, int max,
 			"%s (%d to %d, default %d)", help, min, max, *value);
 	ret = fi_param_get_int(&vrc_prov, name, &given);
 	if (ret == -FI_ENODATA)
-		return;
+		return false;
 	if (ret || given < min || given > max || (text && !is_number(text))) {
 		vrc_warn(CORE, "FI_VRC_%s=%s: not a number from %d to %d; "
 			 "using %d\n", name, text ? text : "?", min, max,
 			 *value);
-		return;
+		return false;
 	}
 	*value = given;
+	return true;
 }
 
-static void param_size(const char *name, size_t *value, int min, int max,
+static bool param_size(const char *name, size_t *value, int min, int max,
 		       const char *help)
 {
 	int given = (int)*value;
+	bool taken = param_int(name, &given, min, max, help);
 
-	param_int(name, &given, min, max, help);
 	*value = (size_t)given;
+	return taken;
 }
 
 /* auto, always or never: 0, 1 or 2. */
@@ -116,10 +119,12 @@ static void params_read(void)
 		"when to hold a send back until the peer has a receive for it: "
 		"auto (on iWARP, where it would end the connection), always, "
 		"never (default auto)");
-	param_size("TX_SIZE", &vrc_params.tx_size, 1, 1 << 20,
-		   "default depth of an endpoint's send queue, operations");
-	param_size("RX_SIZE", &vrc_params.rx_size, 1, 1 << 20,
-		   "default depth of an endpoint's receive queue, operations");
+	vrc_params.tx_size_given = param_size(
+		"TX_SIZE", &vrc_params.tx_size, 1, 1 << 20,
+		"default depth of an endpoint's send queue, operations");
+	vrc_params.rx_size_given = param_size(
+		"RX_SIZE", &vrc_params.rx_size, 1, 1 << 20,
+		"default depth of an endpoint's receive queue, operations");
 	param_size("INJECT_SIZE", &vrc_params.inject_size, 0, 4096,
 		   "default inject_size, bytes; kept by a copy where the device "
 		   "inlines less");

@@ -325,6 +325,33 @@ CLEAN_TEST(addr, gid_index_beyond_a_byte)
 	says("is 256, and port 1 of roce0 has 1024 GIDs (0 to 255)");
 }
 
+/* The environment's queue depth, in range but more than there is: told once, where it
+ * is the answer, and not where the caller says what he wants or nobody did. */
+CLEAN_TEST(addr, depth_beyond_the_device)
+{
+	fake_roce_host()->attr.max_qp_wr = 100;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(fake.warns, 0);
+	vrc_params.tx_size = 1 << 20;
+	vrc_params.tx_size_given = true;
+	hints->tx_attr->size = 98;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(fake.warns, 0);
+	hints->tx_attr->size = 0;
+	for (int i = 0; i < 3; i++) {
+		cr_assert_eq(ask(NULL, NULL, 0), 0);
+		cr_assert_eq(info->tx_attr->size, 98);
+		cr_assert_eq(fake.warns, !i);
+		if (!i)
+			says("FI_VRC_TX_SIZE=1048576: roce0 has at most 98");
+	}
+	vrc_params.rx_size = 99;
+	vrc_params.rx_size_given = true;
+	cr_assert_eq(ask(NULL, NULL, 0), 0);
+	cr_assert_eq(fake.warns, 1);
+	says("FI_VRC_RX_SIZE=99: roce0 has at most 98");
+}
+
 /* The entry stays, and the limit is named. */
 CLEAN_TEST(addr, small_memlock)
 {
