@@ -13,6 +13,7 @@
 #include "vrc_compat.h"
 #include "vrc_ep.h"
 #include "vrc_nosys.h"
+#include "vrc_stats.h"
 
 /* ---- messages ---- */
 
@@ -386,10 +387,15 @@ static const struct fi_ops alias_fi_ops = {
 	.close = alias_close,
 	.bind = alias_bind,
 	.control = alias_control,
-	.ops_open = vrc_nosys_ops_open,
+	.ops_open = vrc_stats_open,
 	.tostr = vrc_nosys_tostr,
 	.ops_set = vrc_nosys_ops_set,
 };
+
+bool vrc_is_alias(const struct fid *fid)
+{
+	return fid->ops == &alias_fi_ops;
+}
 
 int vrc_ep_alias(struct vrc_ep *ep, struct fi_alias *arg)
 {

@@ -4,6 +4,7 @@
 #define VRC_ALIAS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,8 @@ static inline struct fid_ep *vrc_alias_parent(const struct fid_ep *fid)
 
 /* vrc_alias.c */
 int vrc_ep_alias(struct vrc_ep *ep, struct fi_alias *arg);
+/* Whether a fid of class FI_CLASS_EP is one, not an endpoint itself. */
+bool vrc_is_alias(const struct fid *fid);
 
 /* vrc_alias_atomic.c */
 extern const struct fi_ops_atomic vrc_alias_atomic_ops;

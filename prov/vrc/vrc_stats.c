@@ -11,6 +11,7 @@
 
 #include "compiler.h"
 #include "vrc.h"
+#include "vrc_alias.h"
 #include "vrc_cq.h"
 #include "vrc_domain.h"
 #include "vrc_ep.h"
@@ -97,6 +98,14 @@ static void put_domain(struct out *out, struct vrc_domain *domain)
 	put(out, "mr_failed", atomic_load(&domain->mr_failed));
 }
 
+/* An alias is of an endpoint's class, and has that endpoint's. */
+static struct vrc_ep *ep_of(struct fid *fid)
+{
+	return vrc_is_alias(fid) ?
+		       container_of(fid, struct vrc_alias, fid.fid)->ep :
+		       container_of(fid, struct vrc_ep, fid.fid);
+}
+
 static int stats_read(struct fid *fid, struct fi_vrc_stat *stats, size_t *cnt)
 {
 	struct out out = { .stats = stats };
@@ -106,10 +115,10 @@ static int stats_read(struct fid *fid, struct fi_vrc_stat *stats, size_t *cnt)
 	out.room = *cnt;
 	switch (fid->fclass) {
 	case FI_CLASS_EP:
-		/* An alias is of that class too. */
+		/* Perhaps another provider's. */
 		if (fid->ops->ops_open != vrc_stats_open)
 			return -FI_EINVAL;
-		put_ep(&out, container_of(fid, struct vrc_ep, fid.fid));
+		put_ep(&out, ep_of(fid));
 		break;
 	case FI_CLASS_CQ:
 		put_cq(&out, container_of(fid, struct vrc_cq, fid.fid));
