@@ -368,6 +368,41 @@ static int cq_data(void)
 	return pair_close_quiet();
 }
 
+/* Data with more bytes than the peer would get is refused, not cut; but not where it
+ * means nothing. */
+static int too_much_data(void)
+{
+	struct iovec iov = { NULL, 8 };
+	struct fi_msg msg = { .msg_iov = &iov, .iov_count = 1 };
+	size_t size;
+
+	open_all(4096);
+	size = cli.info->domain_attr->cq_data_size;
+	if (!size || size >= 8) {
+		pair_close_quiet();
+		return skip("any data of 64 bits, or none");
+	}
+	iov.iov_base = tx.p;
+	msg.desc = &tx.desc;
+	msg.context = &tx;
+	arm_recv(8);
+	for (size_t bit = 8 * size; bit < 64; bit++) {
+		msg.data = 1ULL << bit | 1;
+		ASSERT_EQ(fi_senddata(cli.ep, tx.p, 8, tx.desc, msg.data, 0,
+				      &tx), -FI_EINVAL);
+		ASSERT_EQ(fi_injectdata(cli.ep, tx.p, 8, msg.data, 0),
+			  -FI_EINVAL);
+		ASSERT_EQ(fi_sendmsg(cli.ep, &msg, FI_REMOTE_CQ_DATA |
+							   FI_COMPLETION),
+			  -FI_EINVAL);
+	}
+	fill(tx.p, 8, 1);
+	ASSERT_TAKEN(fi_sendmsg(cli.ep, &msg, FI_COMPLETION));
+	expect_ok(cli.cq, &tx, FI_SEND | FI_MSG, NULL);
+	check_received(8, 1, 0, 0);
+	return pair_close_quiet();
+}
+
 /* After fi_injectdata, a plain inject or send carries no data. */
 static int stale_data(void)
 {
@@ -402,7 +437,7 @@ int main(int argc, char **argv)
 		CASE(sizes), CASE(big), CASE(duplex), CASE(vectors),
 		CASE(empty_iov_entry), CASE(sendmsg_recvmsg), CASE(more),
 		CASE(inject), CASE(inject_too_long), CASE(inject_flag),
-		CASE(cq_data), CASE(stale_data),
+		CASE(cq_data), CASE(too_much_data), CASE(stale_data),
 		{ NULL, NULL, 0 },
 	};
 

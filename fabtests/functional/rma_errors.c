@@ -274,12 +274,49 @@ static int inject_fails(void)
 	return pair_close_quiet();
 }
 
+/* Data with more bytes than the peer would get is refused, not cut. */
+static int too_much_data(void)
+{
+	struct fi_rma_iov target = { .len = 8 };
+	struct iovec iov = { NULL, 8 };
+	struct fi_msg_rma msg = { .msg_iov = &iov, .iov_count = 1,
+				  .rma_iov = &target, .rma_iov_count = 1 };
+	size_t size;
+
+	pair_open(NULL, LEN);
+	size = cli.info->domain_attr->cq_data_size;
+	if (!size || size >= 8) {
+		pair_close_quiet();
+		return skip("any data of 64 bits, or none");
+	}
+	iov.iov_base = tx.p;
+	msg.desc = &tx.desc;
+	msg.context = &tx;
+	target.addr = rx.addr;
+	target.key = rx.key;
+	for (size_t bit = 8 * size; bit < 64; bit++) {
+		msg.data = 1ULL << bit | 1;
+		ASSERT_EQ(fi_writedata(cli.ep, tx.p, 8, tx.desc, msg.data, 0,
+				       rx.addr, rx.key, &tx), -FI_EINVAL);
+		ASSERT_EQ(fi_inject_writedata(cli.ep, tx.p, 8, msg.data, 0,
+					      rx.addr, rx.key), -FI_EINVAL);
+		ASSERT_EQ(fi_writemsg(cli.ep, &msg, FI_REMOTE_CQ_DATA |
+							    FI_COMPLETION),
+			  -FI_EINVAL);
+	}
+	ASSERT_TAKEN(fi_writemsg(cli.ep, &msg, FI_COMPLETION));
+	expect_ok(cli.cq, &tx, FI_RMA | FI_WRITE, NULL);
+	ASSERT_TAKEN(fi_readmsg(cli.ep, &msg, FI_COMPLETION));
+	expect_ok(cli.cq, &tx, FI_RMA | FI_READ, NULL);
+	return pair_close_quiet();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
 		CASE(bad_key), CASE(out_of_bounds), CASE(no_right),
 		CASE(closed_region), CASE(other_domain), CASE(flush_behind),
-		CASE(inject_fails), { NULL, NULL, 0 },
+		CASE(inject_fails), CASE(too_much_data), { NULL, NULL, 0 },
 	};
 
 	return run_cases(argc, argv, cases);

@@ -45,20 +45,19 @@ static __hot_inline ssize_t send_data(struct fid_ep *fid, const void *buf,
 		.visible = ep->tx_visible,
 	};
 
-	if (unlikely(!ep->has_imm))
-		return -FI_EOPNOTSUPP;
+	if (unlikely(!vrc_data_ok(ep, data)))
+		return vrc_data_refused(ep);
 	return vrc_tx_post(ep, &tx, locked);
 }
 
 static __hot_inline ssize_t send_msg(struct fid_ep *fid,
 				     const struct fi_msg *msg, uint64_t flags,
-				     bool locked)
+				     enum ibv_wr_opcode opcode, bool locked)
 {
 	struct vrc_ep *ep = vrc_ep(fid);
 	const struct vrc_tx tx = {
 		.op = VRC_OP_SEND,
-		.opcode = (flags & FI_REMOTE_CQ_DATA) ? IBV_WR_SEND_WITH_IMM :
-							IBV_WR_SEND,
+		.opcode = opcode,
 		.iov = msg->msg_iov,
 		.desc = msg->desc,
 		.iov_cnt = msg->iov_count,
@@ -72,8 +71,9 @@ static __hot_inline ssize_t send_msg(struct fid_ep *fid,
 
 	if (unlikely(flags & ~VRC_TX_FLAGS))
 		return -FI_EBADFLAGS;
-	if (unlikely((flags & FI_REMOTE_CQ_DATA) && !ep->has_imm))
-		return -FI_EOPNOTSUPP;
+	if (opcode == IBV_WR_SEND_WITH_IMM &&
+	    unlikely(!vrc_data_ok(ep, msg->data)))
+		return vrc_data_refused(ep);
 	return vrc_tx_post(ep, &tx, locked);
 }
 
@@ -93,8 +93,9 @@ static __hot_inline ssize_t send_inject(struct fid_ep *fid, const void *buf,
 		.visible = false,
 	};
 
-	if (unlikely(opcode == IBV_WR_SEND_WITH_IMM && !ep->has_imm))
-		return -FI_EOPNOTSUPP;
+	if (unlikely(opcode == IBV_WR_SEND_WITH_IMM &&
+		     !vrc_data_ok(ep, data)))
+		return vrc_data_refused(ep);
 	return vrc_tx_post(ep, &tx, locked);
 }
 
@@ -187,11 +188,19 @@ static __hot_inline ssize_t recv_msg(struct fid_ep *fid,
 	{                                                                     \
 		return send_iov(ep, iov, desc, cnt, context, locked);         \
 	}                                                                     \
+	static __noinline ssize_t level##_sendmsg_data(                       \
+		struct fid_ep *ep, const struct fi_msg *msg, uint64_t flags)  \
+	{                                                                     \
+		return send_msg(ep, msg, flags, IBV_WR_SEND_WITH_IMM,         \
+				locked);                                      \
+	}                                                                     \
 	static ssize_t level##_sendmsg(struct fid_ep *ep,                     \
 				       const struct fi_msg *msg,              \
 				       uint64_t flags)                        \
 	{                                                                     \
-		return send_msg(ep, msg, flags, locked);                      \
+		if (flags & FI_REMOTE_CQ_DATA)                                \
+			return level##_sendmsg_data(ep, msg, flags);          \
+		return send_msg(ep, msg, flags, IBV_WR_SEND, locked);         \
 	}                                                                     \
 	static __noinline ssize_t level##_inject_any(                         \
 		struct fid_ep *ep, const void *buf, size_t len)               \

@@ -40,6 +40,11 @@ int vrc_rx_not_ready(const struct vrc_ep *ep)
 							 -FI_ESHUTDOWN;
 }
 
+int vrc_data_refused(const struct vrc_ep *ep)
+{
+	return ep->has_imm ? -FI_EINVAL : -FI_EOPNOTSUPP;
+}
+
 int vrc_ring_full(struct vrc_ep *ep, struct vrc_ring *ring)
 {
 	/* What is held may be all that there is to wait for. */

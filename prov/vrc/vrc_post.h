@@ -61,6 +61,8 @@ enum vrc_need_desc { VRC_DESC_NONE, VRC_DESC_ANY, VRC_DESC_RECV };
 /* vrc_post.c: why an endpoint takes no work now; -FI_E*. */
 int vrc_tx_not_ready(const struct vrc_ep *ep);
 int vrc_rx_not_ready(const struct vrc_ep *ep);
+/* Why remote CQ data is not taken. */
+int vrc_data_refused(const struct vrc_ep *ep);
 /* A post finds no free record: -FI_EAGAIN. */
 int vrc_ring_full(struct vrc_ep *ep, struct vrc_ring *ring);
 /* ibv_post_send for when ep's gate is not open, or others follow; also EAGAIN.
@@ -98,6 +100,12 @@ static __hot_inline bool vrc_fetches(enum vrc_op op)
 static __hot_inline bool vrc_is_atomic(enum vrc_op op)
 {
 	return op == VRC_OP_ATOMIC || op == VRC_OP_FETCH_ATOMIC;
+}
+
+/* What the peer would get is what was given: immediate data has four bytes. */
+static __hot_inline bool vrc_data_ok(const struct vrc_ep *ep, uint64_t data)
+{
+	return ep->has_imm && data <= UINT32_MAX;
 }
 
 /* A work request that uses up a receive of the peer's. */

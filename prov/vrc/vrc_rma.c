@@ -95,8 +95,6 @@ static __hot_inline ssize_t rma_post(struct vrc_ep *ep, enum vrc_op op,
 
 	if (unlikely(rma->key > UINT32_MAX))
 		return -FI_EKEYREJECTED;
-	if (unlikely((rma->flags & FI_REMOTE_CQ_DATA) && !ep->has_imm))
-		return -FI_EOPNOTSUPP;
 	if (op == VRC_OP_READ && unlikely(tx.iov_cnt > ep->max_read_sge))
 		return read_pieces(ep, &tx, locked);
 	return vrc_tx_post(ep, &tx, locked);
@@ -146,6 +144,9 @@ static __hot_inline ssize_t rma_msg(struct fid_ep *fid, enum vrc_op op,
 			       FI_REMOTE_CQ_DATA);
 	if (unlikely(rma.flags & ~VRC_TX_FLAGS))
 		return -FI_EBADFLAGS;
+	if (unlikely((rma.flags & FI_REMOTE_CQ_DATA) &&
+		     !vrc_data_ok(ep, rma.data)))
+		return vrc_data_refused(ep);
 	if (unlikely(msg->rma_iov_count != 1))
 		return -FI_EINVAL;
 	rma.addr = msg->rma_iov[0].addr;
@@ -181,6 +182,8 @@ static __hot_inline ssize_t write_data(struct fid_ep *fid, const void *buf,
 		.visible = ep->tx_visible,
 	};
 
+	if (unlikely(!vrc_data_ok(ep, data)))
+		return vrc_data_refused(ep);
 	return write_buf(fid, buf, len, desc, &rma, locked);
 }
 
@@ -197,6 +200,9 @@ static __hot_inline ssize_t write_inject(struct fid_ep *fid, const void *buf,
 		.visible = false,
 	};
 
+	if (unlikely((flags & FI_REMOTE_CQ_DATA) &&
+		     !vrc_data_ok(vrc_ep(fid), data)))
+		return vrc_data_refused(vrc_ep(fid));
 	return write_buf(fid, buf, len, NULL, &rma, locked);
 }
 
