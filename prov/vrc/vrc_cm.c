@@ -248,6 +248,8 @@ void vrc_cm_fini(struct vrc_ep *ep)
 	if (ep->cm.connreq)
 		free_connreq(ep);
 	lock_eq(ep);
+	if (ep->eq)
+		vrc_linger_end(ep);
 	id = ep->cm.id;
 	state = ep_state(ep);
 	ep_set_state(ep, VRC_EP_SHUTDOWN);
@@ -262,7 +264,6 @@ void vrc_cm_fini(struct vrc_ep *ep)
 		ep->cm.id = NULL;
 	}
 	if (ep->eq) {
-		list_del(&ep->cm.linger_node);
 		vrc_credit_stop(ep);
 		vrc_eq_forget(ep->eq, &ep->fid.fid);
 	}
@@ -276,7 +277,7 @@ void vrc_cm_broken(struct vrc_ep *ep)
 	case VRC_EP_CONNECTED:
 		vrc_dbg(EP_CTRL, "ep 0x%x: the queue pair broke\n",
 			ep->qp->qp_num);
-		vrc_cm_down(ep, false);
+		vrc_cm_down(ep, VRC_END_BROKEN);
 		break;
 	case VRC_EP_CONNECTING:
 	case VRC_EP_ACCEPTING:
@@ -536,7 +537,7 @@ static int ep_shutdown(struct fid_ep *fid, uint64_t flags)
 	case VRC_EP_CONNECTING:
 	case VRC_EP_ACCEPTING:
 	case VRC_EP_CONNECTED:
-		vrc_cm_down(ep, false);
+		vrc_cm_down(ep, VRC_END_OWN);
 		break;
 	case VRC_EP_SHUTDOWN:
 		break;

@@ -38,8 +38,6 @@ struct vrc_cm_note {
 };
 
 enum {
-	/* How long acknowledgements may come after the peer's goodbye. */
-	VRC_LINGER_MS = 20,
 	VRC_ADDR_TIMEOUT_MS = 2000,
 	VRC_ROUTE_TIMEOUT_MS = 2000,
 };
@@ -58,8 +56,6 @@ void vrc_cm_fini(struct vrc_ep *ep);
 /* The queue pair broke: one FI_SHUTDOWN, and the peer is told. Takes eq->lock,
  * may be called with a cq->lock held, any number of times. */
 void vrc_cm_broken(struct vrc_ep *ep);
-/* A while after vrc_eq_tick: what lingers may be due. Caller holds eq->lock. */
-void vrc_cm_tick(struct vrc_eq *eq);
 
 /* vrc_cm_event.c */
 /* One rdma_cm event off eq's channel; acks it. Caller holds eq->lock. */
@@ -73,9 +69,26 @@ const char *vrc_cm_status_str(int status);
 /* The connection failed before it was up: flush, and one error event. err is
  * a positive FI_E*. Caller holds eq->lock. */
 void vrc_cm_fail(struct vrc_ep *ep, int err, const struct vrc_cm_note *note);
-/* The connection is over: flush, tell the peer, one FI_SHUTDOWN. by_peer: the
- * peer ended it, in good order. Caller holds eq->lock. */
-void vrc_cm_down(struct vrc_ep *ep, bool by_peer);
+enum vrc_cm_end {
+	VRC_END_OWN,	/* fi_shutdown */
+	VRC_END_PEER,	/* it ended the connection, in good order */
+	VRC_END_BROKEN,
+};
+/* The connection is over: flush, tell the peer, one FI_SHUTDOWN. Caller holds
+ * eq->lock. */
+void vrc_cm_down(struct vrc_ep *ep, enum vrc_cm_end end);
+
+/* vrc_linger.c; all with eq->lock held. */
+enum { VRC_LINGER_MS = 20 };
+/* False if the queue pair is to be flushed at once. */
+bool vrc_linger(struct vrc_ep *ep, bool by_peer) __must_check;
+/* The peer knows that the connection is over. */
+void vrc_linger_answered(struct vrc_ep *ep);
+/* A while after vrc_eq_tick: what lingers may be due. */
+void vrc_linger_tick(struct vrc_eq *eq);
+/* fi_close: waits until it is over, which is soon, if we said goodbye. Drops the
+ * lock meanwhile. */
+void vrc_linger_end(struct vrc_ep *ep);
 
 /* vrc_cm_id.c */
 /* Family, port, address and scope only: a plain address that compares equal

@@ -124,44 +124,14 @@ void vrc_cm_fail(struct vrc_ep *ep, int err, const struct vrc_cm_note *note)
 			note->data.data, note->data.len);
 }
 
-/*
- * The peer's goodbye may overtake the acknowledgements of our last sends, which
- * it has received: they travel by different ways. So these get a moment before
- * the queue pair is flushed. On iWARP all goes by one stream.
- */
-static bool linger(struct vrc_ep *ep)
+void vrc_cm_down(struct vrc_ep *ep, enum vrc_cm_end end)
 {
-	if (ep->domain->dev->is_iwarp ||
-	    atomic_load(&ep->tx.head) == atomic_load(&ep->tx.tail))
-		return false;
-	ep->cm.linger_ms = vrc_now_ms() + VRC_LINGER_MS;
-	list_add_tail(&ep->eq->lingering, &ep->cm.linger_node);
-	vrc_eq_tick(ep->eq);
-	return true;
-}
+	bool was_up = ep_state(ep) == VRC_EP_CONNECTED;
 
-void vrc_cm_tick(struct vrc_eq *eq)
-{
-	struct list *pos, *tmp;
-	struct vrc_ep *ep;
-
-	lock_assert_held(&eq->lock);
-	list_for_each_safe(pos, tmp, &eq->lingering) {
-		ep = list_entry(pos, struct vrc_ep, cm.linger_node);
-		if (vrc_now_ms() < ep->cm.linger_ms)
-			continue;
-		list_del(pos);
-		vrc_qp_error(ep);
-	}
-	if (!list_empty(&eq->lingering))
-		vrc_eq_tick(eq);
-}
-
-void vrc_cm_down(struct vrc_ep *ep, bool by_peer)
-{
 	lock_assert_held(&ep->eq->lock);
 	ep_set_state(ep, VRC_EP_SHUTDOWN);
-	if (!by_peer || !linger(ep))
+	if (end == VRC_END_BROKEN || !was_up ||
+	    !vrc_linger(ep, end == VRC_END_PEER))
 		vrc_qp_error(ep);
 	/* Also the answer to the peer's, which has no other. It fails if the
 	 * connection is gone altogether, and then nothing is lost. */
@@ -240,7 +210,7 @@ static void connected(struct vrc_ep *ep, const struct vrc_cm_note *note)
 	vrc_eq_post_cm(ep->eq, FI_CONNECTED, &ep->fid.fid, NULL,
 		       note->data.data, cm->passive ? 0 : note->data.len);
 	if (cm->broken)
-		vrc_cm_down(ep, false);
+		vrc_cm_down(ep, VRC_END_BROKEN);
 }
 
 static void connect_response(struct vrc_ep *ep, struct vrc_cm_note *note)
@@ -350,12 +320,13 @@ static void down(struct vrc_ep *ep, struct vrc_cm_note *note)
 {
 	vrc_dbg(EP_CTRL, "ep 0x%x: the peer hung up (%s)\n", ep_num(ep),
 		event_name(ep, note));
-	vrc_cm_down(ep, true);
+	vrc_cm_down(ep, VRC_END_PEER);
 }
 
 /* The peer still waits for an answer that nobody else gives. */
 static void answer_disconnect(struct vrc_ep *ep, struct vrc_cm_note *note)
 {
+	vrc_linger_answered(ep);
 	ep->domain->ops->disconnect(ep->cm.id);
 }
 
@@ -369,7 +340,7 @@ static void device_removed(struct vrc_ep *ep, struct vrc_cm_note *note)
 	vrc_warn(EP_CTRL, "ep 0x%x: device %s was removed\n", ep_num(ep),
 		 ep->domain->dev->name);
 	if (ep_state(ep) == VRC_EP_CONNECTED) {
-		vrc_cm_down(ep, false);
+		vrc_cm_down(ep, VRC_END_BROKEN);
 	} else if (ep_state(ep) > VRC_EP_ENABLED) {
 		note->status = -FI_ENODEV;
 		vrc_cm_fail(ep, FI_ENODEV, note);

@@ -159,6 +159,7 @@ struct vrc_cm {
 	bool broken; /* the queue pair broke before ESTABLISHED was read */
 	struct list linger_node; /* eq->lingering: flushed at linger_ms */
 	uint64_t linger_ms;
+	bool linger_own; /* we ended the connection */
 	struct vrc_peer peer;
 };
 

@@ -49,7 +49,7 @@ void vrc_eq_poll(struct vrc_eq *eq, bool all)
 	}
 	eq->first_chan++;
 	if (eq->cm_epoll_fd < 0 && atomic_exchange(&eq->tick_due, false)) {
-		vrc_cm_tick(eq);
+		vrc_linger_tick(eq);
 		vrc_credit_tick(eq);
 	}
 }

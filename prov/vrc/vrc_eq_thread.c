@@ -4,7 +4,8 @@
  * its rdma_cm channels and handles what arrives, so that connecting goes on
  * while the application does something else. It starts with the first channel,
  * never spins, and touches no data path. Credits that are to be told or waited
- * for (vrc_credit.c), and endpoints whose peer has just left, make it tick.
+ * for (vrc_credit.c), and connections that have just ended (vrc_linger.c), make
+ * it tick.
  */
 #include <errno.h>
 #include <signal.h>
@@ -29,7 +30,7 @@ static void tick(struct vrc_eq *eq)
 	/* First, as it may become due again. */
 	atomic_store(&eq->tick_due, false);
 	lock_take(&eq->lock);
-	vrc_cm_tick(eq);
+	vrc_linger_tick(eq);
 	vrc_credit_tick(eq);
 	lock_drop(&eq->lock);
 }

@@ -212,10 +212,12 @@ CLEAN_TEST(cm, every_event_in_every_state)
 			cr_assert_eq(got, expected[i].outcome[col],
 				     "event %d in column %d: %c",
 				     expected[i].event, col, got);
-			/* The end of a connection flushes what is posted. */
+			/* The end of a connection flushes what is posted; soon,
+			 * if it was in good order. */
 			if (got == 'E' || got == 'S')
-				cr_assert_gt(fake.calls[FAKE_QP_ERROR],
-					     errors);
+				cr_assert(fake.calls[FAKE_QP_ERROR] > errors ||
+					  (got == 'S' &&
+					   !list_empty(&ep->cm.linger_node)));
 			else
 				cr_assert_eq(fake.calls[FAKE_QP_ERROR],
 					     errors);
