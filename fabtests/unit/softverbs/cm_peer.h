@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "must.h"
 #include "sv.h"
 
 enum {
@@ -27,15 +28,6 @@ enum {
 	PEER_BUF_SIZE = 4096,
 	PEER_DEPTH = 16,
 };
-
-#define MUST(cond)                                                        \
-	do {                                                              \
-		if (!(cond)) {                                            \
-			fprintf(stderr, "%s:%d: failed: %s (errno %d)\n", \
-				__FILE__, __LINE__, #cond, errno);        \
-			abort();                                          \
-		}                                                         \
-	} while (0)
 
 struct peer {
 	struct rdma_event_channel *channel;

@@ -6,10 +6,16 @@
 #ifndef PROCESS_H
 #define PROCESS_H
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-#include "cm_peer.h"
+#include "must.h"
+
+enum {
+	PROCESS_WAIT_MS = 60000,
+};
 
 struct process {
 	pid_t pid;
@@ -27,7 +33,7 @@ static inline int hear(int fd)
 	struct pollfd pfd = { .fd = fd, .events = POLLIN };
 	int word;
 
-	MUST(poll(&pfd, 1, PEER_WAIT_MS) == 1);
+	MUST(poll(&pfd, 1, PROCESS_WAIT_MS) == 1);
 	MUST(read(fd, &word, sizeof(word)) == sizeof(word));
 	return word;
 }

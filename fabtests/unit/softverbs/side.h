@@ -7,6 +7,7 @@
 #ifndef SIDE_H
 #define SIDE_H
 
+#include "must.h"
 #include "sv_shm.h"
 #include "sv_tcp.h"
 
@@ -54,16 +55,6 @@ struct side {
 	uint8_t rnr_retry;
 	uint8_t rnr_timer; /* min_rnr_timer */
 };
-
-/* Prints what failed and where; a test program or Criterion test dies. */
-#define MUST(cond)                                                    \
-	do {                                                          \
-		if (!(cond)) {                                        \
-			fprintf(stderr, "%s:%d: failed: %s (%m)\n",   \
-				__FILE__, __LINE__, #cond);           \
-			abort();                                      \
-		}                                                     \
-	} while (0)
 
 static inline struct ibv_cq *side_cq(struct side *s, int cqe,
 				     const struct side_opts *o)
