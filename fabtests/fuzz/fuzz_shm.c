@@ -119,6 +119,8 @@ static void start(void)
 	make_victim(&victims[3], true);
 	unsetenv("SOFTVERBS_CMA");
 	FUZZ_CHECK(!victims[1].shm->cma_ok);
+	/* What it was to read is brought to it. */
+	victims[1].shm->cma_lost = true;
 	if (!victims[0].shm->cma_ok)
 		fprintf(stderr, "no access to a child's memory here: the "
 			"copies between processes are not tried\n");
@@ -265,7 +267,7 @@ static void step_peer_header(struct run *r)
 	atomic_uint *words[] = {
 		&seg->head, &seg->resp_head, &seg->rq_posted,
 		&seg->state, &seg->access, &seg->pull_ok, &seg->rd_depth,
-		&seg->rnr_retry, &seg->wake,
+		&seg->rnr_retry, &seg->wake, &seg->lift_head,
 	};
 	atomic_uint *word = words[fuzz_u8(r->in) % ARRAY_SIZE(words)];
 
@@ -279,6 +281,8 @@ static void step_answer(struct run *r)
 
 	fuzz_bytes(r->in, seg->resp + tail % CLEAN_LEN / 2, 8);
 	atomic_store(&seg->resp_tail, tail + any_len(r));
+	if (tail & 1)
+		atomic_fetch_add(&seg->lift_tail, any_len(r));
 }
 
 static void step_fault(struct run *r)

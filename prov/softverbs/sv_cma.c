@@ -102,6 +102,12 @@ static int copy(struct sv_shm *shm, const struct iovec *local, int local_cnt,
 	return 0;
 }
 
+/* Not that something is missing: the process may not, or not any more. */
+static bool is_forbidden(int err)
+{
+	return err == EPERM || err == EACCES || err == ENOSYS;
+}
+
 /* Whether it is our own memory that is not there: the kernel does not say. */
 static __cold bool is_missing(const struct iovec *iov, int cnt)
 {
@@ -193,6 +199,8 @@ static enum ibv_wc_status slice(struct sv_shm *shm, struct sv_swr *swr,
 	if (err)
 		sv_log("qp %06x: copy of %u bytes: %s", shm->link.qp->qp.qp_num,
 		       len, strerror(err));
+	if (is_forbidden(err))
+		sv_shm_cma_lost(shm);
 	/* ESRCH: died just now. What else is left is memory not there. */
 	if (err == ESRCH)
 		return IBV_WC_RETRY_EXC_ERR;
@@ -249,7 +257,7 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
 	struct iovec iov[SV_MAX_SGE];
 	uint32_t done = 0, off, len;
-	int i, cnt, err;
+	int i, cnt, err = 0;
 
 	atomic_store(&shm->peer->busy, SV_BUSY_PULL);
 	if (!sv_shm_peer_open(shm)) {
@@ -269,7 +277,6 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 			len = min_size(from[i].length - off, total - done);
 			cnt = sv_sges_iov(rwr->sge, rwr->num_sge, done, len,
 					  iov);
-			err = 0;
 			if (shm->in_process)
 				copy_here(iov, cnt, from[i].addr + off, false);
 			else
@@ -286,5 +293,7 @@ enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 		status = IBV_WC_REM_OP_ERR;
 out:
 	atomic_store_explicit(&shm->peer->busy, 0, memory_order_release);
+	if (is_forbidden(err))
+		sv_shm_cma_lost(shm);
 	return status;
 }

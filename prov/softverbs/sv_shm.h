@@ -10,6 +10,8 @@
  *	data	ring of bytes for messages too long for a slot
  *	resp	ring of bytes that answer the owner's atomics, and its reads if
  *		there is no CMA
+ *	lift	ring of bytes of messages that the owner was to read out of its
+ *		peer's memory, and may not any more
  *
  * A slot is published by storing the lap number in its seq word, so that the
  * receiver looks at one cache line only; it is given back, and acknowledged,
@@ -27,12 +29,13 @@
 #define SV_HELLO_MAGIC 0x316f6c6c65487653ull
 
 enum {
-	SV_LINK_VERSION = 4,
+	SV_LINK_VERSION = 5,
 	SV_SLOT_CNT = 128,
 	SV_SLOT_DATA = 96,
 	SV_EAGER_MAX = 8192, /* longer messages are pulled by the receiver */
 	SV_DATA_SIZE = 128 << 10,
 	SV_RESP_SIZE = 64 << 10,
+	SV_LIFT_SIZE = 64 << 10,
 	SV_SLICE = 1 << 20, /* direct copy between two looks at the MR */
 	SV_POST_BUDGET = 1 << 20, /* direct copy within one call */
 };
@@ -117,10 +120,11 @@ struct sv_seg {
 	/* written by the owner */
 	_Alignas(CACHELINE) atomic_uint head; /* slots consumed */
 	atomic_uint resp_head; /* bytes taken from resp */
+	atomic_uint lift_head; /* and from lift */
 	_Alignas(CACHELINE) atomic_uint rq_posted; /* receives ever posted */
 	_Alignas(CACHELINE) atomic_uint state; /* enum sv_seg_state */
 	atomic_uint access; /* qp_access_flags */
-	atomic_uint pull_ok; /* the owner can read its peer's memory */
+	atomic_uint pull_ok; /* the owner can read its peer's memory; 0 is final */
 	atomic_uint rd_depth; /* max_dest_rd_atomic */
 	atomic_uint rnr_retry; /* of the owner's sends; 7: for ever */
 	atomic_uint answer; /* the last ask that the owner's engine has seen */
@@ -134,10 +138,12 @@ struct sv_seg {
 	atomic_uint nak; /* ibv_wc_status of the owner's slot peer->head */
 	atomic_uint ask; /* for a sign of life: numbered */
 	_Alignas(CACHELINE) atomic_uint resp_tail; /* bytes put into resp */
+	atomic_uint lift_tail; /* and into lift */
 
 	_Alignas(4096) struct sv_slot slots[SV_SLOT_CNT];
 	char data[SV_DATA_SIZE];
 	char resp[SV_RESP_SIZE];
+	char lift[SV_LIFT_SIZE];
 };
 
 /* A key is never this: see sv_key_add(). */
@@ -169,6 +175,7 @@ struct sv_shm {
 	uint32_t peer_window;
 	bool in_process;
 	bool cma_ok; /* we can reach the peer's memory */
+	bool cma_lost; /* we could: see sv_shm_lift.c */
 	uint8_t nonce[32];
 
 	/* receiving */
@@ -180,7 +187,8 @@ struct sv_shm {
 		struct {
 			uint8_t rx_partial; /* its op; 0: there is none */
 			bool rx_stop; /* nothing is taken any more */
-			bool rd_serving; /* an answer waits for room */
+			bool rd_serving; /* an answer waits for room, or a
+					  * message for its bytes */
 			bool tx_rung; /* a slot or head is new for the peer
 				       * since the last ring */
 		};
@@ -192,6 +200,8 @@ struct sv_shm {
 	uint32_t rd_tail; /* what we have written to peer->resp_tail */
 	uint32_t rnr_slot; /* the slot that waits for a receive, */
 	uint64_t rnr_due_ns; /* and until when; 0: for ever */
+	uint32_t lift_len; /* message being lifted: bytes so far */
+	uint32_t lift_head; /* what own->lift_head says */
 
 	/* sending */
 	_Alignas(CACHELINE) atomic_uint tx_acked;
@@ -200,7 +210,17 @@ struct sv_shm {
 	uint32_t data_acked;
 	uint32_t recvs_sent; /* messages sent that take a receive */
 	uint32_t tx_due; /* index behind the newest WR that will complete */
-	bool tx_stop; /* a failed WR waits for its turn to complete */
+	union {
+		struct {
+			bool tx_stop; /* a failed WR waits for its turn to
+				       * complete */
+			bool tx_lift; /* messages wait for room in lift */
+		};
+		uint16_t tx_long; /* either of them: not by push_short() */
+	};
+	bool tx_pulls; /* PULLs may be on their way, */
+	uint32_t pull_end; /* the newest with the index before this */
+	uint32_t lift_tail; /* what we have written to peer->lift_tail */
 	bool ack_rung; /* as tx_rung, head only */
 	uint32_t rd_cnt; /* WRs that wait for an answer */
 	uint32_t rd_wr; /* the oldest of them */
@@ -232,7 +252,8 @@ void sv_peer_tbl_put(struct sv_peer_tbl *tbl);
 /*
  * sv_cma.c: access to the peer's memory. sv_shm_direct() runs a WRITE or READ from
  * swr->offset on, at most *budget bytes; caller holds qp->lock. Returns true
- * when the WR is finished, with its status.
+ * when the WR is finished, with its status. If it, or sv_shm_pull(), leaves cma_ok
+ * false, nothing is finished: it has to go another way, from its beginning.
  */
 bool sv_cma_enabled(void);
 bool sv_cma_probe(pid_t pid, uint64_t addr, const uint8_t nonce[32]);
@@ -241,6 +262,18 @@ bool sv_shm_direct(struct sv_shm *shm, struct sv_swr *swr, size_t *budget,
 	       enum ibv_wc_status *status);
 enum ibv_wc_status sv_shm_pull(struct sv_shm *shm, const struct ibv_sge *from,
 			   int from_cnt, struct sv_rwr *rwr, uint32_t total);
+
+/*
+ * sv_shm_lift.c: what becomes of PULLs when the receiver may no longer read the
+ * sender's memory. lost: we may not; look: does the peer still? push: on with
+ * what it was to read; take: is the message all there, in rwr, or *broken?
+ * Caller holds qp->lock.
+ */
+void sv_shm_cma_lost(struct sv_shm *shm);
+void sv_shm_lift_look(struct sv_shm *shm);
+void sv_shm_lift_push(struct sv_shm *shm);
+bool sv_shm_lift_take(struct sv_shm *shm, const struct sv_rwr *rwr,
+		      uint32_t total, bool *broken);
 
 /*
  * sv_shm.c, sv_shm_ack.c, sv_shm_poll.c, sv_shm_short.c, sv_shm_tx.c,

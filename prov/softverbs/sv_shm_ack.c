@@ -12,17 +12,22 @@ static __cold void tx_fail(struct sv_shm *shm, enum ibv_wc_status status)
 
 	sv_log("qp %06x: send fails: %s", qp->qp.qp_num,
 	       sv_wc_status_str(status));
-	if (shm->cma_ok && (status == IBV_WC_REM_ACCESS_ERR ||
-			     status == IBV_WC_REM_INV_REQ_ERR)) {
-		/* Its CPU took no part, so it must be told what happened. */
+	sv_sq_complete(qp, status);
+	sv_qp_error(qp, -1);
+}
+
+/* We have refused it for the peer: its CPU took no part, so it must be told. */
+static __cold void tx_fail_here(struct sv_shm *shm, enum ibv_wc_status status)
+{
+	if (status == IBV_WC_REM_ACCESS_ERR ||
+	    status == IBV_WC_REM_INV_REQ_ERR) {
 		atomic_store(&shm->peer->fault,
 			     status == IBV_WC_REM_ACCESS_ERR ?
 				     IBV_EVENT_QP_ACCESS_ERR :
 				     IBV_EVENT_QP_REQ_ERR);
 		sv_shm_ring_hard(shm);
 	}
-	sv_sq_complete(qp, status);
-	sv_qp_error(qp, -1);
+	tx_fail(shm, status);
 }
 
 /* Moves tx_acked to what the peer says; false if it talks nonsense. */
@@ -80,7 +85,7 @@ static __hot_inline void acks(struct sv_shm *shm)
 		swr = sv_sq_slot(qp, qp->sq.done);
 		if (unlikely(swr->state == SV_WR_DONE)) {
 			if (swr->status != IBV_WC_SUCCESS) {
-				tx_fail(shm, swr->status);
+				tx_fail_here(shm, swr->status);
 				return;
 			}
 		} else if (!tx_finished(shm, swr)) {

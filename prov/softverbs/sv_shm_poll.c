@@ -135,6 +135,8 @@ void sv_shm_progress(struct sv_link *link)
 	fault = atomic_load_explicit(&shm->own->fault, memory_order_relaxed);
 	if (unlikely(asks || nak || fault) || sv_shm_acks_wanted(shm))
 		sv_shm_acks(shm);
+	if (unlikely(shm->tx_pulls))
+		sv_shm_lift_look(shm);
 	if (unlikely(qp->sq.sent != sv_wq_posted(&qp->sq) ||
 		     shm->rd_serving ||
 		     atomic_load_explicit(&link->attention,

@@ -162,6 +162,29 @@ static enum rx rx_send(struct sv_shm *shm, const struct hdr *h)
 	return last ? rx_done(shm, h, total) : RX_NEXT;
 }
 
+/* We were to read it; its sender brings it. */
+static __cold enum rx rx_lift(struct sv_shm *shm, const struct hdr *h,
+			      const struct sv_rwr *rwr)
+{
+	bool broken = false;
+	bool done = sv_shm_lift_take(shm, rwr, h->total, &broken);
+
+	if (broken)
+		return rx_nonsense(shm);
+	/* The sender took it back, or died: as in rx_pull(). */
+	if (!done && !sv_shm_peer_open(shm)) {
+		shm->rd_serving = false;
+		return rx_nak(shm, IBV_WC_REM_OP_ERR);
+	}
+	shm->rd_serving = !done;
+	/* What brings us back is the sender's bell, or a poll; not the slot. */
+	atomic_store_explicit(&shm->rx_on, done, memory_order_relaxed);
+	if (done)
+		return rx_done(shm, h, h->total);
+	atomic_store_explicit(&shm->link.attention, true, memory_order_relaxed);
+	return RX_WAIT;
+}
+
 static enum rx rx_pull(struct sv_shm *shm, const struct hdr *h)
 {
 	struct ibv_sge from[SV_MAX_SGE];
@@ -170,13 +193,18 @@ static enum rx rx_pull(struct sv_shm *shm, const struct hdr *h)
 	enum rx rx;
 
 	if (shm->rx_partial || h->cnt > SV_MAX_SGE ||
-	    h->len != h->cnt * sizeof(*from) || !shm->cma_ok)
+	    h->len != h->cnt * sizeof(*from) ||
+	    (!shm->cma_ok && !shm->cma_lost))
 		return rx_nonsense(shm);
 	rwr = rx_recv(shm, h->total, &rx);
 	if (!rwr)
 		return rx;
+	if (unlikely(!shm->cma_ok))
+		return rx_lift(shm, h, rwr);
 	memcpy(from, h->payload, h->len);
 	status = sv_shm_pull(shm, from, h->cnt, rwr, h->total);
+	if (unlikely(!shm->cma_ok))
+		return rx_lift(shm, h, rwr);
 	/* The sender took it back, or died: there is no message. */
 	if (status == IBV_WC_RETRY_EXC_ERR)
 		return rx_nak(shm, IBV_WC_REM_OP_ERR);

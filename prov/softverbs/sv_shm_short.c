@@ -11,7 +11,7 @@
 /* Nothing that was sent before stands in the way of what comes now. */
 static __hot_inline bool way_is_free(const struct sv_shm *shm)
 {
-	return !shm->tx_stop && !shm->rd_cnt && !shm->rd_serving &&
+	return !shm->tx_long && !shm->rd_cnt && !shm->rd_serving &&
 	       shm->link.qp->attr.qp_state == IBV_QPS_RTS;
 }
 

@@ -7,7 +7,8 @@
  *
  *	SEND		slot, data ring, or a PULL descriptor when long
  *	WRITE, READ	copied here and now if we may touch the peer's memory
- *			(sv_cma.c), else through the ring, carried out there
+ *			(sv_cma.c), else through the ring, carried out there;
+ *			if it turns out that we may not any more, all anew
  *	WRITE_WITH_IMM	a WRITE, then a WRITTEN slot
  *	atomic		a slot; the peer carries it out and answers
  *
@@ -170,6 +171,8 @@ static enum push push_pull(struct sv_shm *shm, struct sv_swr *swr)
 	memcpy(in_ring ? tx_data(shm, msg.pos) : (char *)msg.data, swr->sge,
 	       size);
 	tx_msg(shm, &msg, in_ring ? 0 : size);
+	shm->tx_pulls = true;
+	shm->pull_end = shm->link.qp->sq.sent + 1;
 	return push_sent(shm, swr);
 }
 
@@ -248,6 +251,18 @@ static enum push push_written(struct sv_shm *shm, struct sv_swr *swr)
 	return push_sent(shm, swr);
 }
 
+/*
+ * We were to reach into the peer's memory for it, or the peer into ours, and
+ * that has been forbidden since. It begins again: what has been written or read
+ * by then, is once more, but for what is all there.
+ */
+static bool is_overtaken(const struct sv_shm *shm, const struct sv_swr *swr)
+{
+	return (swr->mode == SV_TX_DIRECT && swr->offset < swr->len &&
+		!shm->cma_ok) ||
+	       (swr->mode == SV_TX_PULL && !atomic_load(&shm->peer->pull_ok));
+}
+
 static enum push push_direct(struct sv_shm *shm, struct sv_swr *swr,
 			     size_t *budget)
 {
@@ -257,6 +272,10 @@ static enum push push_direct(struct sv_shm *shm, struct sv_swr *swr,
 		if (!sv_shm_peer_open(shm) || !may_pass(shm, swr))
 			return PUSH_WAIT;
 		if (!sv_shm_direct(shm, swr, budget, &status)) {
+			sv_shm_kick_self(shm);
+			return PUSH_WAIT;
+		}
+		if (unlikely(is_overtaken(shm, swr))) {
 			sv_shm_kick_self(shm);
 			return PUSH_WAIT;
 		}
@@ -354,6 +373,10 @@ static enum push push_one(struct sv_shm *shm, struct sv_swr *swr,
 		if (unlikely(!tx_begin(shm, swr)))
 			return push_failed(shm, swr, IBV_WC_LOC_QP_OP_ERR);
 	}
+	if (unlikely(is_overtaken(shm, swr))) {
+		swr->offset = 0;
+		swr->mode = mode_pick(shm, swr);
+	}
 	/* Each time: it may be long since it was last here. */
 	if (unlikely(!tx_memory_ok(shm, swr)))
 		return push_failed(shm, swr, IBV_WC_LOC_PROT_ERR);
@@ -383,6 +406,8 @@ void sv_shm_push_any(struct sv_shm *shm)
 	bool direct = false;
 	struct sv_swr *swr = NULL;
 
+	if (unlikely(shm->tx_lift))
+		sv_shm_lift_push(shm);
 	while (qp->sq.sent != sv_wq_posted(&qp->sq) && !shm->tx_stop &&
 	       sv_sq_runs(qp)) {
 		swr = sv_sq_slot(qp, qp->sq.sent);
@@ -396,12 +421,12 @@ void sv_shm_push_any(struct sv_shm *shm)
 	if (direct)
 		sv_shm_acks(shm);
 	sv_shm_watch(shm);
-	if (unlikely(shm->rd_cnt || shm->rd_serving ||
+	if (unlikely(shm->rd_cnt || shm->rd_serving || shm->tx_lift ||
 		     (push == PUSH_FULL && swr->mode == SV_TX_PIECES)))
 		want_bell(shm);
 	atomic_store_explicit(&shm->link.attention,
 			      qp->attr.qp_state != IBV_QPS_ERR &&
 				      (push == PUSH_WAIT || shm->rd_cnt ||
-				       shm->rd_serving),
+				       shm->rd_serving || shm->tx_lift),
 			      memory_order_relaxed);
 }

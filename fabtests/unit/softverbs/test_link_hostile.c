@@ -228,6 +228,29 @@ Test(link_hostile, broken_answers)
 	teardown(&p);
 }
 
+/* The same of a message that the peer is to bring, because we cannot read it. */
+Test(link_hostile, broken_lift)
+{
+	struct sv_shm *shm;
+	struct sv_qp *qp;
+	struct pair p;
+
+	setup(&p);
+	qp = sv_qp(p.b.qp);
+	shm = sv_shm(qp->link);
+	/* It waits for a receive until we have lost the way. */
+	MUST(!post(&p.a, (struct post){ .op = IBV_WR_SEND,
+					.mr = p.ma,
+					.len = SV_EAGER_MAX + 1 }));
+	sv_lock_take(&qp->lock);
+	sv_shm_cma_lost(shm);
+	atomic_store(&shm->own->lift_tail, SV_LIFT_SIZE + 1);
+	sv_lock_drop(&qp->lock);
+	MUST(!post_recv(&p.b, 1, p.mb, 0, sizeof(bbuf)));
+	cr_assert_eq(wait_wc(p.b.rcq).status, IBV_WC_WR_FLUSH_ERR);
+	teardown(&p);
+}
+
 /* The peer claims for ever to be copying: nothing waits for it for ever. */
 Test(link_hostile, busy_for_ever)
 {
