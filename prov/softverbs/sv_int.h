@@ -430,6 +430,9 @@ void sv_err(const char *fmt, ...) __printf_like(1, 2)
 	__attribute__((visibility("default")));
 /* Says once, always, if this errno means that descriptors have run out. */
 void sv_note_fds(int err);
+/* Memory to be shared, of this size and not sealed yet. Positive errno; EFBIG if a
+ * limit forbids it, which is said once. */
+int sv_memfd_create(const char *name, size_t size, int *fd) __must_check;
 void sv_random(void *buf, size_t len);
 /* sv_util.c. The variable's value; NULL if it is not set, or empty. */
 const char *sv_env(const char *name);

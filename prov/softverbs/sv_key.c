@@ -49,8 +49,6 @@ static int tbl_map(int fd)
 	void *map;
 	int err;
 
-	if (ftruncate(fd, mr_tbl_size))
-		return errno;
 	map = mmap(NULL, mr_tbl_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
 		   0);
 	if (map == MAP_FAILED)
@@ -86,11 +84,9 @@ int sv_mr_start(void)
 		err = errno;
 		goto out_unlock;
 	}
-	fd = memfd_create("softverbs-mr", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0) {
-		err = errno;
+	err = sv_memfd_create("softverbs-mr", mr_tbl_size, &fd);
+	if (err)
 		goto err_free;
-	}
 	err = tbl_map(fd);
 	if (err)
 		goto err_close;

@@ -25,11 +25,10 @@ int sv_seg_create(struct sv_seg **out, int *out_fd)
 	struct sv_seg *seg;
 	int err, fd;
 
-	fd = memfd_create("softverbs-link", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0)
-		return errno;
-	if (ftruncate(fd, size) ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+	err = sv_memfd_create("softverbs-link", size, &fd);
+	if (err)
+		return err;
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		goto err_close;
 	seg = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (seg == MAP_FAILED)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -74,6 +75,39 @@ void sv_note_fds(int err)
 	getrlimit(RLIMIT_NOFILE, &limit);
 	sv_err("%s: connections fail or have to wait (RLIMIT_NOFILE is %ju)",
 	       strerror(err), (uintmax_t)limit.rlim_cur);
+}
+
+/* The kernel counts a memfd as a file, and a signal ends who makes one that is
+ * too large: so the limit is looked at before. */
+static bool size_allowed(const char *name, size_t size)
+{
+	static atomic_bool said;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) || size <= limit.rlim_cur)
+		return true;
+	if (!atomic_exchange(&said, true))
+		sv_err("%s: %s has %zu bytes (RLIMIT_FSIZE is %ju)",
+		       strerror(EFBIG), name, size, (uintmax_t)limit.rlim_cur);
+	return false;
+}
+
+int sv_memfd_create(const char *name, size_t size, int *out)
+{
+	int err, fd;
+
+	if (!size_allowed(name, size))
+		return EFBIG;
+	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return errno;
+	if (ftruncate(fd, (off_t)size)) {
+		err = errno;
+		close(fd);
+		return err;
+	}
+	*out = fd;
+	return 0;
 }
 
 /*

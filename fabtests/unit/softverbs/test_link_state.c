@@ -5,6 +5,9 @@
  */
 #include "link.h"
 
+#include <errno.h>
+#include <sys/resource.h>
+
 TestSuite(link, .timeout = 120);
 
 /* Posted before the link exists: goes out once it does. */
@@ -199,6 +202,25 @@ Test(link, one_that_never_stood)
 	side_close(&c);
 	/* Its regions: this comes back. */
 	teardown(&p);
+}
+
+/* A file that is larger than a process's may be ends it by a signal. */
+Test(link, no_file_may_be_so_large)
+{
+	struct rlimit was, limit;
+	struct sv_link *link;
+	struct side s;
+
+	side_open(&s, NULL);
+	MUST(!getrlimit(RLIMIT_FSIZE, &was));
+	limit = was;
+	limit.rlim_cur = 4096;
+	MUST(!setrlimit(RLIMIT_FSIZE, &limit));
+	cr_assert_eq(sv_shm_create(sv_qp(s.qp), &link), EFBIG);
+	MUST(!setrlimit(RLIMIT_FSIZE, &was));
+	MUST(!sv_shm_create(sv_qp(s.qp), &link));
+	sv_link_close(link);
+	side_close(&s);
 }
 
 /* Through RESET and a new link the same QP works again. */

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 TestSuite(objects, .timeout = 60);
 
@@ -69,6 +70,26 @@ Test(objects, device_says_what_it_is)
 	cr_assert_eq(pkey, 0xffff);
 	cr_assert_eq(sv_query_pkey(ctx, 1, 1, &pkey), -1);
 	cr_assert_eq(sv_close_device(ctx), 0);
+}
+
+/* Their table of keys is a file to the kernel. */
+Test(objects, no_file_may_be_so_large)
+{
+	struct ibv_device **list;
+	struct rlimit was, limit;
+	struct side s;
+
+	MUST(!getrlimit(RLIMIT_FSIZE, &was));
+	limit = was;
+	limit.rlim_cur = 1 << 20;
+	MUST(!setrlimit(RLIMIT_FSIZE, &limit));
+	MUST((list = sv_get_device_list(NULL)) && list[0]);
+	cr_assert_null(sv_open_device(list[0]));
+	cr_assert_eq(errno, EFBIG);
+	sv_free_device_list(list);
+	MUST(!setrlimit(RLIMIT_FSIZE, &was));
+	side_open(&s, NULL);
+	side_close(&s);
 }
 
 Test(objects, unsupported_inlines_say_so)
