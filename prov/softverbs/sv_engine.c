@@ -359,6 +359,18 @@ err_close_epoll:
 	return err;
 }
 
+/* Not a word at exit, when it is the engine that ends. */
+static void note_start(int err)
+{
+	static atomic_bool said;
+
+	sv_note_fds(err);
+	if ((err != EAGAIN && err != ENOMEM) || atomic_exchange(&said, true))
+		return;
+	sv_err("%s: no thread can be started (ulimit -u, -v): nothing connects without one",
+	       strerror(err));
+}
+
 int sv_engine_start(void)
 {
 	int err;
@@ -366,20 +378,26 @@ int sv_engine_start(void)
 	lock_take(&engine.lock);
 	err = start_locked();
 	lock_drop(&engine.lock);
+	if (err)
+		note_start(err);
 	return err;
 }
 
 int sv_engine_watch(int fd, uint32_t events, sv_engine_fn fn, void *arg)
 {
+	bool starts;
 	int err;
 
 	if (fd < 0)
 		return EBADF;
 	lock_take(&engine.lock);
 	err = start_locked();
-	if (!err)
+	starts = !err;
+	if (starts)
 		err = watch_locked(fd, events, fn, arg);
 	lock_drop(&engine.lock);
+	if (!starts)
+		note_start(err);
 	return err;
 }
 

@@ -39,8 +39,9 @@ struct sv_defer {
 	void (*fn)(struct sv_defer *defer);
 };
 
-/* Starts the thread if need be. Returns 0 or a positive errno. */
-int sv_engine_start(void);
+/* Starts the thread if need be. Returns 0 or a positive errno; that there can be no
+ * thread is said once, always. */
+int sv_engine_start(void) __must_check;
 
 /* As sv_engine_unwatch(), but does not wait for a handler that is running. */
 void sv_engine_unwatch_nowait(int fd);

@@ -3,8 +3,9 @@
  * The states of an RC queue pair: which transitions exist, which attributes
  * each needs and admits (IBTA 11.2.5.2, table 91), modify and query.
  */
-#include "sv_link.h"
+#include "sv_engine.h"
 #include "sv_fault.h"
+#include "sv_link.h"
 
 #include <errno.h>
 #include <string.h>
@@ -354,6 +355,11 @@ int sv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 		return err;
 	if (!mask && qp->ctx->dev->persona->cm_owns_qp)
 		return 0;	/* what rdma_cm has to say for RTS there */
+	/* Whatever happens to it from there on, the engine has to see to. */
+	if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_RTR)
+		err = sv_engine_start();
+	if (err)
+		return err;
 	sv_lock_take(&qp->lock);
 	to = mask & IBV_QP_STATE ? attr->qp_state : qp->attr.qp_state;
 	if (is_late(qp, to)) {

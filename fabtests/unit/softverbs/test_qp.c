@@ -7,6 +7,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <sys/resource.h>
 
 TestSuite(qp, .timeout = 60);
 
@@ -177,6 +178,32 @@ Test(qp, transitions)
 }
 
 /* Each required attribute is missed; one that has no place is refused. */
+/*
+ * Nobody would look for its peer, nor notice that there is none. It may be tried
+ * again.
+ */
+Test(qp, no_thread_to_connect_it)
+{
+	struct rlimit was, limit;
+	struct side s;
+
+	side_open(&s, NULL);
+	MUST(!side_init(&s));
+	/* Root may have as many as there can be. */
+	if (!geteuid())
+		MUST(!setgid(65534) && !setuid(65534));
+	MUST(!getrlimit(RLIMIT_NPROC, &was));
+	limit = was;
+	limit.rlim_cur = 1;
+	MUST(!setrlimit(RLIMIT_NPROC, &limit));
+	cr_assert_eq(side_rtr(&s, 17), EAGAIN);
+	cr_assert_eq(s.qp->state, IBV_QPS_INIT);
+	cr_assert_eq(side_rtr(&s, 17), EAGAIN);
+	MUST(!setrlimit(RLIMIT_NPROC, &was));
+	cr_assert_eq(side_rtr(&s, 17), 0);
+	side_close(&s);
+}
+
 Test(qp, attribute_masks)
 {
 	static const enum ibv_qp_state order[] = { IBV_QPS_INIT, IBV_QPS_RTR,
