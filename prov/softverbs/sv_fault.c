@@ -267,7 +267,8 @@ int sv_fault_set(const char *spec)
 	cnt = sv_fault_parse(spec, sv_now_ns(), set, SV_FAULT_MAX_RULES, why);
 	if (cnt < 0) {
 		lock_drop(&set_lock);
-		sv_err("SOFTVERBS_FAULT: %s", why);
+		sv_err("SOFTVERBS_FAULT: %s; none of the rules is in force",
+		       why);
 		return EINVAL;
 	}
 	lock_take(&rules_lock);

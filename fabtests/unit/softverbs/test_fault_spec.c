@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only */
 /* The language of faults: what it takes and refuses, and when a rule fires. */
+#include "sv_fault.h"
 #include "sv_fault_spec.h"
 
 #include <criterion/criterion.h>
+#include <criterion/redirect.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
@@ -141,6 +143,21 @@ Test(fault_spec, refusals_say_why)
 		cr_assert_not_null(strstr(why, cases[i].part), "%s: %s",
 				   cases[i].text, why);
 	}
+}
+
+/* One that is wrong takes the others along, which one would look for in vain. */
+Test(fault_spec, message_says_that_there_is_none, .init = cr_redirect_stderr)
+{
+	FILE *err = cr_get_redirected_stderr();
+	char said[512] = "";
+	size_t len;
+
+	cr_assert_eq(sv_fault_set("reg_mr,err=EIO;poll_cq,err=EFOO"), EINVAL);
+	fflush(stderr);
+	len = fread(said, 1, sizeof(said) - 1, err);
+	said[len] = 0;
+	cr_assert(strstr(said, "EFOO"), "%s", said);
+	cr_assert(strstr(said, "none of the rules is in force"), "%s", said);
 }
 
 Test(fault_spec, selectors)
