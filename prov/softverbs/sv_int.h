@@ -259,6 +259,7 @@ struct sv_qp {
 	struct sv_key_seen write_seen; /* by receives */
 	uint32_t psn_wanted; /* by the peer, before we are in RTS; sv_rdv.c */
 	bool destroyed;
+	bool peer_lost; /* told to nobody yet: the next send says so */
 	void (*error_fn)(void *arg); /* see sv_qp_connect() */
 	void *error_arg;
 	uint32_t async_got; /* ctx->lock */

@@ -272,6 +272,8 @@ void sv_link_fail_sends(struct sv_link *link, int event)
 	if (qp->sq.done != sv_wq_posted(&qp->sq)) {
 		sv_sq_complete(qp, IBV_WC_RETRY_EXC_ERR);
 		event = -1;
+	} else {
+		qp->peer_lost = true;
 	}
 	sv_qp_error(qp, event);
 }

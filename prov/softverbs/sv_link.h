@@ -141,7 +141,8 @@ uint64_t sv_link_rnr_ns(const struct sv_link *link, uint32_t retry);
  * A peer that has left answers no more sends: gone starts the time that a NIC
  * would wait for an answer, if any send waits; gone_timeout fails them when that
  * is over, or sets the deadline anew. fail_sends: the oldest with RETRY_EXC_ERR,
- * or, if there is none, event, unless that is -1; and the QP with it.
+ * or, if there is none, event, unless that is -1; and the QP with it. Then it is
+ * the next to be posted that fails so.
  */
 bool sv_link_sends_wait(struct sv_link *link);
 void sv_link_gone(struct sv_link *link);

@@ -55,6 +55,7 @@ void sv_qp_disconnect(struct sv_qp *qp)
 {
 	sv_lock_take(&qp->lock);
 	qp->error_fn = NULL;
+	qp->peer_lost = false;
 	if (!qp->destroyed) {
 		/* One stream: what was sent before its end has arrived. */
 		if (qp->link && qp->attr.qp_state == IBV_QPS_RTS) {

@@ -277,13 +277,15 @@ static struct sv_link *to_reset(struct sv_qp *qp)
 	atomic_store(&qp->rq_starved, false);
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->psn_wanted = SV_PSN_ANY;
+	qp->peer_lost = false;
 	return link;
 }
 
-/* What the peer has acknowledged is done, though nobody has looked yet. Caller
- * holds qp->lock. */
+/* What the peer has acknowledged is done, though nobody has looked yet; and what is
+ * posted from now on is flushed because we say so. Caller holds qp->lock. */
 static void to_error(struct sv_qp *qp)
 {
+	qp->peer_lost = false;
 	if (qp->link && qp->attr.qp_state != IBV_QPS_ERR)
 		qp->link->ops->acks(qp->link);
 	sv_qp_error(qp, -1);

@@ -316,8 +316,11 @@ void sv_flush(struct sv_qp *qp)
 
 	if (sv_fault_keeps(qp))
 		return;
-	while (qp->sq.done != sv_wq_posted(&qp->sq))
-		sv_sq_complete(qp, IBV_WC_WR_FLUSH_ERR);
+	while (qp->sq.done != sv_wq_posted(&qp->sq)) {
+		sv_sq_complete(qp, qp->peer_lost ? IBV_WC_RETRY_EXC_ERR :
+						   IBV_WC_WR_FLUSH_ERR);
+		qp->peer_lost = false;
+	}
 	qp->sq.sent = qp->sq.done;
 	while (qp->rq.done != sv_wq_posted(&qp->rq))
 		sv_rq_complete(qp, &cqe, false);

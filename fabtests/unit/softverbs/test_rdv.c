@@ -303,40 +303,99 @@ static void child_main(int sock)
 	pause(); /* until we are killed */
 }
 
-Test(rdv, two_processes_and_death)
-{
-	struct ibv_mr *mr;
-	struct whom to;
+/* The peer in a process of its own, with which we have talked. */
+struct other {
 	struct side a;
+	struct ibv_mr *mr;
 	pid_t pid;
+};
+
+static void other_start(struct other *o)
+{
+	struct whom to;
 	int sock[2];
 
 	MUST(!socketpair(AF_UNIX, SOCK_STREAM, 0, sock));
-	pid = fork();
-	MUST(pid >= 0);
-	if (!pid) {
+	o->pid = fork();
+	MUST(o->pid >= 0);
+	if (!o->pid) {
 		alarm(30);
 		child_main(sock[1]);
 	}
-	side_open(&a, NULL);
-	mr = side_reg(&a, abuf, BUF);
-	to = whom(&a);
+	side_open(&o->a, NULL);
+	o->mr = side_reg(&o->a, abuf, BUF);
+	to = whom(&o->a);
 	swap(sock[0], &to.qpn, &to.qpn, sizeof(to.qpn));
-	MUST(!side_init(&a));
-	MUST(!post_recv(&a, 1, mr, 8192, 8192));
-	MUST(!to_rtr(&a, to) && !to_rts(&a, to));
+	MUST(!side_init(&o->a));
+	MUST(!post_recv(&o->a, 1, o->mr, 8192, 8192));
+	MUST(!to_rtr(&o->a, to) && !to_rts(&o->a, to));
 	fill(abuf, 5000, 12);
-	send_one(&a, mr, 5000);
-	cr_assert_eq(sent(&a), IBV_WC_SUCCESS);
-	cr_assert_eq(wait_wc(a.rcq).status, IBV_WC_SUCCESS);
+	send_one(&o->a, o->mr, 5000);
+	cr_assert_eq(sent(&o->a), IBV_WC_SUCCESS);
+	cr_assert_eq(wait_wc(o->a.rcq).status, IBV_WC_SUCCESS);
 	cr_assert(filled(abuf + 8192, 5000, 12));
-	MUST(!kill(pid, SIGKILL));
-	MUST(waitpid(pid, NULL, 0) == pid);
-	send_one(&a, mr, 8);
-	/* Or it was flushed, if the death was noticed first. */
-	cr_assert_neq(sent(&a), IBV_WC_SUCCESS);
-	MUST(!sv_dereg_mr(mr));
-	side_close(&a);
+}
+
+static void other_kill(struct other *o)
+{
+	MUST(!kill(o->pid, SIGKILL));
+	MUST(waitpid(o->pid, NULL, 0) == o->pid);
+}
+
+static void other_close(struct other *o)
+{
+	MUST(!sv_dereg_mr(o->mr));
+	side_close(&o->a);
+}
+
+Test(rdv, two_processes_and_death)
+{
+	struct other o;
+
+	other_start(&o);
+	other_kill(&o);
+	send_one(&o.a, o.mr, 8);
+	cr_assert_eq(sent(&o.a), IBV_WC_RETRY_EXC_ERR);
+	other_close(&o);
+}
+
+/* Nothing waited to be sent, as with reads that are done as they are posted. */
+static void death_while_idle(struct other *o)
+{
+	struct ibv_async_event event;
+
+	other_start(o);
+	MUST(!post_recv(&o->a, 2, o->mr, 8192, 8192));
+	other_kill(o);
+	cr_assert_eq(sv_get_async_event(o->a.ctx, &event), 0);
+	cr_assert_eq(event.event_type, IBV_EVENT_QP_FATAL);
+	sv_ack_async_event(&event);
+	cr_assert_eq(wait_wc(o->a.rcq).status, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* As soon as something does, it says what has happened. */
+Test(rdv, death_while_idle)
+{
+	struct other o;
+
+	death_while_idle(&o);
+	send_one(&o.a, o.mr, 8);
+	send_one(&o.a, o.mr, 8);
+	cr_assert_eq(sent(&o.a), IBV_WC_RETRY_EXC_ERR);
+	cr_assert_eq(sent(&o.a), IBV_WC_WR_FLUSH_ERR);
+	other_close(&o);
+}
+
+/* Not to who has ended it himself since. */
+Test(rdv, death_and_own_end)
+{
+	struct other o;
+
+	death_while_idle(&o);
+	MUST(!side_error(&o.a));
+	send_one(&o.a, o.mr, 8);
+	cr_assert_eq(sent(&o.a), IBV_WC_WR_FLUSH_ERR);
+	other_close(&o);
 }
 
 /* A child may not take its parent's queue pairs along, and has its own. */
