@@ -300,9 +300,11 @@ static void shm_publish(struct sv_link *link)
 	sv_shm_watch(shm);
 	if (atomic_exchange(&shm->own->state, state) == state)
 		return;
-	/* Buffers go back to the application now: no peer may be reading. */
+	/* Buffers go back to the application now, and what the peer could write to
+	 * may be used for something else: no peer may be copying. It looks at the
+	 * state once it has said that it does, and needs nothing of ours to end. */
 	if (state >= SV_SEG_ERROR)
-		sv_shm_wait_copies(shm, SV_BUSY_PULL);
+		sv_shm_wait_copies(shm);
 	sv_shm_ring_hard(shm);
 }
 

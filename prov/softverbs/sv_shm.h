@@ -230,9 +230,9 @@ struct sv_shm {
 };
 
 /* sv_shm_down.c */
-/* Waits until the peer is not copying (value 0: at all; SV_BUSY_PULL: out of
- * our buffers). All waits of one link together are bounded by a second. */
-void sv_shm_wait_copies(struct sv_shm *shm, uint32_t value);
+/* Waits until the peer is not copying. All waits of one link together are bounded
+ * by a second. */
+void sv_shm_wait_copies(struct sv_shm *shm);
 void sv_shm_close(struct sv_link *link);
 void sv_shm_quiesce(struct sv_link *link, uint32_t key, uint64_t until_ns);
 void sv_shm_fork_child(struct sv_link *link);

@@ -67,9 +67,9 @@ static uint64_t down_until_ns(struct sv_shm *shm)
 	return shm->down_until_ns;
 }
 
-void sv_shm_wait_copies(struct sv_shm *shm, uint32_t value)
+void sv_shm_wait_copies(struct sv_shm *shm)
 {
-	busy_wait(shm, value, down_until_ns(shm));
+	busy_wait(shm, 0, down_until_ns(shm));
 }
 
 void sv_shm_quiesce(struct sv_link *link, uint32_t key, uint64_t until_ns)
@@ -95,7 +95,7 @@ void sv_shm_close(struct sv_link *link)
 	if (shm->peer) {
 		atomic_store(&shm->own->state, SV_SEG_CLOSED);
 		sv_shm_ring_hard(shm);
-		sv_shm_wait_copies(shm, 0);
+		sv_shm_wait_copies(shm);
 	}
 	fd_close(&shm->sock_fd);
 	fd_close(&shm->peer_bell_fd);

@@ -6,6 +6,7 @@
 #include "link.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 TestSuite(link, .timeout = 120);
@@ -245,6 +246,85 @@ Test(link, reset_and_again)
 		pair_up(&p.a, &p.b);
 	}
 	teardown(&p);
+}
+
+/* A peer that is in the middle of a write, for a while. */
+static void *copying(void *arg)
+{
+	struct pair *p = arg;
+	struct sv_seg *seg = sv_shm(sv_qp(p->b.qp)->link)->own;
+
+	poll(NULL, 0, 100);
+	p->bbuf[0] = 'w';
+	atomic_store(&seg->busy, 0);
+	return NULL;
+}
+
+/* Once a queue pair is in the error state, nothing of the peer's lands any more. */
+Test(link, error_waits_for_a_write, .disabled = SIDE_IS_TCP)
+{
+	pthread_t thread;
+	struct pair p;
+
+	setup(&p, true, NULL);
+	p.bbuf[0] = 0;
+	atomic_store(&sv_shm(sv_qp(p.b.qp)->link)->own->busy, p.mb->rkey);
+	MUST(!pthread_create(&thread, NULL, copying, &p));
+	MUST(!side_error(&p.b));
+	cr_assert_eq(p.bbuf[0], 'w');
+	MUST(!pthread_join(thread, NULL));
+	teardown(&p);
+}
+
+/* Writes as much as it can, until one fails; and then ends its own side. */
+struct writer {
+	struct side *side;
+	struct ibv_mr *from;
+	struct ibv_mr *to;
+	pthread_barrier_t *begin;
+};
+
+static void *writing(void *arg)
+{
+	struct writer *w = arg;
+	int i;
+
+	pthread_barrier_wait(w->begin);
+	for (i = 0; i < 3; i++)
+		MUST(!post(w->side, (struct post){
+					    .op = IBV_WR_RDMA_WRITE,
+					    .mr = w->from,
+					    .len = BUF,
+					    .raddr = (uintptr_t)w->to->addr,
+					    .rkey = w->to->rkey }));
+	MUST(!side_error(w->side));
+	return NULL;
+}
+
+/* Each waits for the other's copy, and neither for the other. */
+Test(link, error_at_both_ends_at_once)
+{
+	pthread_barrier_t begin;
+	struct writer w[2];
+	pthread_t thread[2];
+	struct pair p;
+	uint64_t start;
+	int i, round;
+
+	MUST(!pthread_barrier_init(&begin, NULL, 2));
+	for (round = 0; round < 10; round++) {
+		setup(&p, true, NULL);
+		w[0] = (struct writer){ &p.a, p.ma, p.mb, &begin };
+		w[1] = (struct writer){ &p.b, p.mb, p.ma, &begin };
+		start = sv_now_ns();
+		for (i = 0; i < 2; i++)
+			MUST(!pthread_create(&thread[i], NULL, writing, &w[i]));
+		for (i = 0; i < 2; i++)
+			MUST(!pthread_join(thread[i], NULL));
+		cr_assert_lt(sv_now_ns() - start, 10 * 1000000000ull);
+		teardown(&p);
+	}
+	pthread_barrier_destroy(&begin);
 }
 
 /* Sleeping on the channel: the peer's doorbell and the engine wake us. */
