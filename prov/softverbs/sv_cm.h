@@ -433,13 +433,15 @@ void sv_rdv_quit(struct sv_qp *qp);
 void sv_rdv_fork_child(void);
 
 /*
- * sv_handover.c. Caller holds sv_cm.lock. hello: fills what is ours in a
- * HELLO; 0 or a positive errno. possible: whether the sender of this HELLO is
+ * sv_handover.c. Caller holds sv_cm.lock. prepare: gets what hand-overs to a
+ * listener need, before its callers take the descriptors for that. hello: fills
+ * what is ours in a HELLO; 0 or a positive errno. possible: whether the sender of this HELLO is
  * on this host. start: active side, once accepted. The end is
  * sv_active_linked() or sv_passive_linked(), or sv_conn_fail(). cancel: gives
  * back what the conn holds for it. self: links a QP with itself; 0 or a positive
  * errno.
  */
+void sv_handover_prepare(void);
 int sv_handover_hello(const struct sv_conn *conn, struct sv_ctrl *hello);
 bool sv_handover_possible(const struct sv_ctrl *hello);
 void sv_handover_start(struct sv_conn *conn);

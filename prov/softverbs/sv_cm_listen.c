@@ -128,6 +128,7 @@ int sv_listener_start(struct sv_listener *listener, int sock, struct sv_id *id)
 {
 	int err;
 
+	sv_handover_prepare();
 	if (listen(sock, TCP_BACKLOG))
 		return errno;
 	err = sv_engine_watch(sock, EPOLLIN, on_listen, listener);

@@ -47,8 +47,9 @@ static int hex_value(int c)
 }
 
 /* The id that the kernel draws at boot. Zeros if it cannot be read: then only
- * the meeting on the socket decides. */
-static void read_host_id(uint8_t id[SV_HOST_ID_LEN])
+ * the meeting on the socket decides. False: for want of a descriptor, which will
+ * not always be so. */
+static bool read_host_id(uint8_t id[SV_HOST_ID_LEN])
 {
 	char text[UUID_LEN] = { 0 };
 	ssize_t len = 0;
@@ -59,10 +60,10 @@ static void read_host_id(uint8_t id[SV_HOST_ID_LEN])
 
 	memset(id, 0, SV_HOST_ID_LEN);
 	fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		len = read(fd, text, sizeof(text));
-		close(fd);
-	}
+	if (fd < 0)
+		return errno != EMFILE && errno != ENFILE;
+	len = read(fd, text, sizeof(text));
+	close(fd);
 	for (i = 0; i < len && digits < 2 * SV_HOST_ID_LEN; i++) {
 		value = hex_value((unsigned char)text[i]);
 		if (value < 0)
@@ -70,6 +71,7 @@ static void read_host_id(uint8_t id[SV_HOST_ID_LEN])
 		id[digits / 2] |= (uint8_t)(value << (digits % 2 ? 0 : 4));
 		digits++;
 	}
+	return true;
 }
 
 /* Abstract names, and the address 127.0.0.1, mean something within one of
@@ -91,10 +93,9 @@ static void know_host(void)
 {
 	if (host.known)
 		return;
-	read_host_id(host.id);
+	host.known = read_host_id(host.id);
 	host.netns = read_ns("/proc/self/ns/net");
 	host.userns = read_ns("/proc/self/ns/user");
-	host.known = true;
 }
 
 socklen_t sv_unix_addr(struct sockaddr_un *addr, const char *name)
@@ -436,6 +437,20 @@ void sv_handover_retry(struct sv_conn *conn)
 		sv_timer_set(&conn->retry, RETRY_MS, on_retry, conn);
 	else if (err)
 		sv_handover_fail(conn, err);
+}
+
+/* What it lacks now, the first connection tries to get. */
+void sv_handover_prepare(void)
+{
+	char name[SV_UNIX_NAME_MAX + 1];
+	int err;
+
+	know_host();
+	if (!(sv_cm_links_offered() & SV_LINKS_SHM))
+		return;
+	err = sv_handover_listen(name);
+	if (err)
+		sv_log("cm: no hand-over yet: %s", strerror(err));
 }
 
 /* Only the accepting side needs to have a name. */

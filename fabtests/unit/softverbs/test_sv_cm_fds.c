@@ -20,7 +20,6 @@ TestSuite(sv_cm_fds, .init = only_shm, .timeout = 120);
 
 enum {
 	SOON_MS = 5000, /* where a hand-over may take 20 s */
-	NONE_MS = 300,
 	FDS = 100, /* a process has fewer open */
 	ENOUGH = 12,
 	/* of outcome(), and negative errnos */
@@ -118,10 +117,9 @@ static void client(int in, int out, int none)
 
 /* ---- who is connected to ---- */
 
-static int server_accept(struct peer *listener, struct peer *passive,
-			 int timeout_ms)
+static int server_accept(struct peer *listener, struct peer *passive)
 {
-	struct rdma_cm_event *event = peer_event(listener->channel, timeout_ms);
+	struct rdma_cm_event *event = peer_event(listener->channel, SOON_MS);
 	struct rdma_cm_id *id;
 
 	if (!event)
@@ -145,7 +143,7 @@ static void server(int in, int out, int none)
 		peer_open(&passive);
 		fds_leave(&fds, spare);
 		say(out, 0);
-		say(out, server_accept(&listener, &passive, SOON_MS));
+		say(out, server_accept(&listener, &passive));
 		fds_give_back(&fds);
 		hear(in);
 		peer_close(&passive);
@@ -164,24 +162,58 @@ static void assert_short(int spare, int theirs, int ours)
 	cr_assert_lt(ours, 0, "%d left: %d", spare, ours);
 }
 
+/* With so many left to the server. What became of it at the two ends. */
+static void to_server(struct process *process, uint16_t port, int spare,
+		      int *theirs, int *ours)
+{
+	struct peer active;
+
+	say(process->out, spare);
+	hear(process->in);
+	client_open(&active, port);
+	*ours = client_connect(&active);
+	*theirs = hear(process->in);
+	peer_close(&active);
+	say(process->out, 0);
+}
+
+/* Or it has already said what became of it. */
+static bool calls(const struct process *process, const struct peer *listener)
+{
+	struct pollfd pfd[] = {
+		{ .fd = listener->channel->fd, .events = POLLIN },
+		{ .fd = process->in, .events = POLLIN },
+	};
+
+	MUST(poll(pfd, 2, PEER_WAIT_MS) > 0);
+	return pfd[0].revents;
+}
+
+static void from_client(struct process *process, struct peer *listener,
+			int spare, int *theirs, int *ours)
+{
+	struct peer passive;
+
+	say(process->out, spare);
+	peer_open(&passive);
+	*ours = calls(process, listener) ? server_accept(listener, &passive) :
+					   NOTHING;
+	*theirs = hear(process->in);
+	peer_close(&passive);
+	say(process->out, 0);
+}
+
 /* The first round warms up. Without a single one nobody can even be accepted. */
 Test(sv_cm_fds, server_runs_out)
 {
 	struct process process = process_start(server, 0);
 	uint16_t port = (uint16_t)hear(process.in);
 	int theirs = STANDS;
-	struct peer active;
 	int spare, ours;
 
 	for (spare = ENOUGH; spare; spare--) {
-		say(process.out, spare);
-		hear(process.in);
-		client_open(&active, port);
-		ours = client_connect(&active);
-		theirs = hear(process.in);
+		to_server(&process, port, spare, &theirs, &ours);
 		assert_short(spare, theirs, ours);
-		peer_close(&active);
-		say(process.out, 0);
 		cr_assert(spare < ENOUGH || theirs == STANDS);
 	}
 	cr_assert_eq(theirs, -EMFILE);
@@ -191,25 +223,54 @@ Test(sv_cm_fds, server_runs_out)
 Test(sv_cm_fds, client_runs_out)
 {
 	struct process process = process_start(client, 0);
-	struct peer listener, passive;
+	struct peer listener;
 	int theirs = STANDS;
 	int spare, ours;
 
 	say(process.out, peer_listen(&listener, "127.0.0.1", 0, 0));
 	for (spare = ENOUGH; spare >= 0; spare--) {
-		say(process.out, spare);
-		peer_open(&passive);
-		ours = server_accept(&listener, &passive,
-				     spare ? SOON_MS : NONE_MS);
-		theirs = hear(process.in);
+		from_client(&process, &listener, spare, &theirs, &ours);
 		if (spare)
 			assert_short(spare, theirs, ours);
 		else
 			cr_assert(ours == NOTHING && theirs == -EMFILE);
-		peer_close(&passive);
-		say(process.out, 0);
 		cr_assert(spare < ENOUGH || theirs == STANDS);
 	}
+	process_kill(&process);
+	peer_close(&listener);
+}
+
+/* The very first lack them, at each step: what a process finds out once it does
+ * when it can. */
+Test(sv_cm_fds, server_begins_without)
+{
+	struct process process = process_start(server, 0);
+	uint16_t port = (uint16_t)hear(process.in);
+	int theirs, ours;
+	int spare;
+
+	for (spare = 1; spare <= ENOUGH; spare++) {
+		to_server(&process, port, spare, &theirs, &ours);
+		assert_short(spare, theirs, ours);
+	}
+	cr_assert_eq(theirs, STANDS);
+	process_kill(&process);
+}
+
+Test(sv_cm_fds, client_begins_without)
+{
+	struct process process = process_start(client, 0);
+	struct peer listener;
+	int theirs, ours;
+	int spare;
+
+	say(process.out, peer_listen(&listener, "127.0.0.1", 0, 0));
+	for (spare = 1; spare <= ENOUGH; spare++) {
+		from_client(&process, &listener, spare, &theirs, &ours);
+		cr_assert_eq(theirs == STANDS, ours == STANDS,
+			     "%d left: %d, %d", spare, theirs, ours);
+	}
+	cr_assert_eq(theirs, STANDS);
 	process_kill(&process);
 	peer_close(&listener);
 }
