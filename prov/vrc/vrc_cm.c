@@ -248,8 +248,6 @@ void vrc_cm_fini(struct vrc_ep *ep)
 	if (ep->cm.connreq)
 		free_connreq(ep);
 	lock_eq(ep);
-	if (ep->eq)
-		vrc_linger_end(ep);
 	id = ep->cm.id;
 	state = ep_state(ep);
 	ep_set_state(ep, VRC_EP_SHUTDOWN);
@@ -264,6 +262,7 @@ void vrc_cm_fini(struct vrc_ep *ep)
 		ep->cm.id = NULL;
 	}
 	if (ep->eq) {
+		list_del(&ep->cm.linger_node);
 		vrc_credit_stop(ep);
 		vrc_eq_forget(ep->eq, &ep->fid.fid);
 	}
@@ -522,7 +521,7 @@ out:
 }
 
 /* As with tcp and verbs, the caller gets an FI_SHUTDOWN too; here at once, so
- * that it does not depend on the peer. */
+ * that it does not depend on the peer. What was posted is flushed on return. */
 static int ep_shutdown(struct fid_ep *fid, uint64_t flags)
 {
 	struct vrc_ep *ep = vrc_ep(fid);
@@ -538,6 +537,7 @@ static int ep_shutdown(struct fid_ep *fid, uint64_t flags)
 	case VRC_EP_ACCEPTING:
 	case VRC_EP_CONNECTED:
 		vrc_cm_down(ep, VRC_END_OWN);
+		vrc_linger_end(ep);
 		break;
 	case VRC_EP_SHUTDOWN:
 		break;

@@ -86,8 +86,7 @@ bool vrc_linger(struct vrc_ep *ep, bool by_peer) __must_check;
 void vrc_linger_answered(struct vrc_ep *ep);
 /* A while after vrc_eq_tick: what lingers may be due. */
 void vrc_linger_tick(struct vrc_eq *eq);
-/* fi_close: waits until it is over, which is soon, if we said goodbye. Drops the
- * lock meanwhile. */
+/* fi_shutdown: waits until it is over. Drops the lock meanwhile. */
 void vrc_linger_end(struct vrc_ep *ep);
 
 /* vrc_cm_id.c */

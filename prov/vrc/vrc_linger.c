@@ -8,9 +8,8 @@
  *				acknowledged yet;
  *	we did			what we have received may not be: rxe completes a
  *				receive before it acknowledges the message, and a
- *				queue pair in error acknowledges nothing more. The
- *				peer's goodbye in return says that it has heard of
- *				ours, and shortens that.
+ *				queue pair in error acknowledges nothing more. By the
+ *				time that the peer answers it has been.
  *
  * On iWARP all goes by one stream, and softverbs looks after itself.
  */
@@ -25,8 +24,6 @@
 #include "vrc_ep.h"
 #include "vrc_eq.h"
 #include "vrc_util.h"
-
-enum { ANSWERED_MS = 2 };
 
 bool vrc_linger(struct vrc_ep *ep, bool by_peer)
 {
@@ -43,11 +40,9 @@ bool vrc_linger(struct vrc_ep *ep, bool by_peer)
 
 void vrc_linger_answered(struct vrc_ep *ep)
 {
-	uint64_t soon_ms = vrc_now_ms() + ANSWERED_MS;
-
 	lock_assert_held(&ep->eq->lock);
-	if (ep->cm.linger_own && ep->cm.linger_ms > soon_ms)
-		ep->cm.linger_ms = soon_ms;
+	if (ep->cm.linger_own)
+		ep->cm.linger_ms = 0;
 }
 
 void vrc_linger_tick(struct vrc_eq *eq)
@@ -69,16 +64,15 @@ void vrc_linger_tick(struct vrc_eq *eq)
 
 void vrc_linger_end(struct vrc_ep *ep)
 {
-	const struct timespec nap = { .tv_nsec = 500000 };
+	const struct timespec nap = { .tv_nsec = 200000 };
 	struct vrc_eq *eq = ep->eq;
 
 	lock_assert_held(&eq->lock);
-	while (ep->cm.linger_own && !list_empty(&ep->cm.linger_node)) {
+	while (!list_empty(&ep->cm.linger_node)) {
 		lock_drop(&eq->lock);
 		nanosleep(&nap, NULL);
 		lock_take(&eq->lock);
 		vrc_eq_poll(eq, true);
 		vrc_linger_tick(eq);
 	}
-	list_del(&ep->cm.linger_node);
 }
